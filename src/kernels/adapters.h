@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "base/dtype.h"
+#include "base/function_ref.h"
 #include "base/system/stream_handle.h"
 #include "kernels/adapter_tables.h"
 #include "kernels/elementary.h"
@@ -69,6 +71,16 @@ constexpr std::int64_t rank_row_numbers(std::int64_t rows) {
   return std::max(rows, 8 * std::min(rows, few_adapted_rows)) * max_adapted_linears * rank_chunk;
 }
 
+// Ranks whose products with A are the same, and which may compute rows in rank space for each
+// other.
+struct SharedRankRows {
+  int rank = 0;
+  int ranks = 1;                // 1: they may not
+  std::int64_t from_rows = -1;  // below zero: what was measured
+  // Queues what fills in the parts of the other ranks: all have as many bytes, in order of ranks.
+  const FunctionRef<void(void* parts, std::int64_t bytes)>* gather = nullptr;
+};
+
 // For each of the linear maps, which share x: result = (acc or x W_own^T, + scale * (B (A x) +
 // lora_bias) for each term) * gain + (own or base's bias), rounded once.
 struct AdaptLinears {
@@ -80,6 +92,11 @@ struct AdaptLinears {
   int count = 0;
   AdaptedLinear linears[max_adapted_linears];
   float* rank_rows = nullptr;
+  int rank_pitch = rank_chunk;  // numbers of a map of a row in rank_rows
+  // Rows outside [shrink_begin, shrink_end) may be left out of rank_rows.
+  std::int64_t shrink_begin = 0;
+  std::int64_t shrink_end = std::numeric_limits<std::int64_t>::max();
+  SharedRankRows shared{};
   // The most ranks of any label, each term's rounded up to 8; 0: no factors.
   std::int32_t max_ranks = 0;
   bool many_labels = false;  // whether to provide for more than few_labels of them

@@ -49,6 +49,14 @@ constexpr bool is_expert(Projection projection) {
          projection == Projection::expert_down;
 }
 
+// Whether a rank has all inputs of the map: it has a part of the outputs, or all. Of the others it
+// has a part of the inputs, and what it adds is a part of a sum over ranks.
+constexpr bool has_whole_inputs(Projection projection) {
+  return projection != Projection::o && projection != Projection::down &&
+         projection != Projection::shared_down && projection != Projection::expert_down &&
+         projection != Projection::embed;
+}
+
 struct Site {
   std::int32_t layer = -1;
   Projection projection = Projection::q;

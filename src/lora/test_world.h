@@ -5,10 +5,15 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "base/cat.h"
+#include "base/function_ref.h"
 #include "base/system/thread_pool.h"
+#include "dist/thread_ranks.h"
 #include "kernels/elementary.h"
 #include "lora/apply/apply.h"
 #include "lora/apply/batch.h"
@@ -93,6 +98,26 @@ struct World {
   ops::Context context;
   int count = 0;
 };
+
+// Calls body(rank, context) on a thread for each of several ranks that share all products with A.
+inline void on_sharing_ranks(int ranks,
+                             FunctionRef<void(std::size_t rank, const ops::Context&)> body) {
+  dist::ThreadRanks group({.ranks = ranks});
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      tensor::CpuDevice device({.threads = 1});
+      tensor::Arena scratch(device.allocate(scratch_bytes).value());
+      body(static_cast<std::size_t>(rank),
+           {.kernels = &kernels::cpu_table(),
+            .scratch = &scratch,
+            .ranks = &group.rank(rank),
+            .shared_shrinks = {.experts = true, .dense = true, .from_rows = 0}});
+    });
+  for (std::thread& thread : threads) thread.join();
+  const auto status = group.rank(0).status();
+  EXPECT_TRUE(status.ok()) << status.error().message();
+}
 
 // A matrix of float32 or bf16 that owns its numbers.
 struct Numbers {

@@ -17,12 +17,15 @@ class Communicator;
 
 namespace motley::ops {
 
-// Every rank needs all rows in rank space of its experts' gate and up, whose products with A are
-// the same on all ranks: each may compute a part of the rows, and gather the others'.
+// Every rank needs all rows in rank space of maps whose inputs are whole on it, and products with A
+// are the same on all ranks: each may compute a part of the rows, and gather the others'.
 struct SharedShrinks {
-  bool possible = false;  // all ranks have the same experts, and would compute the same rows
-  // The (token, expert) pairs of a step from which they do; nothing: what was measured.
-  std::optional<std::int64_t> from_pairs = std::nullopt;
+  // Of gate and up: all ranks have the same experts, and would compute the same rows.
+  bool experts = false;
+  bool dense = false;  // every rank has a part of every map
+  // The rows (of experts: the (token, expert) pairs) from which they do; nothing: what was
+  // measured.
+  std::optional<std::int64_t> from_rows = std::nullopt;
 };
 
 // What every call needs: the device's kernels, the stream, and scratch that the call may use until

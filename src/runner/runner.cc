@@ -127,10 +127,13 @@ Runner::~Runner() {
 
 void Runner::share_shrinks() {
   const OtherRanks& others = *options_.others;
-  ops::SharedShrinks shared{.possible = true};
-  for (int rank = 1; rank < others.ranks(); ++rank)
-    shared.possible = shared.possible && model_->shrinks_alike(others.model(rank));
-  if (model_->tuning() != nullptr) shared.from_pairs = model_->tuning()->shared_shrinks_from;
+  ops::SharedShrinks shared{.experts = true, .dense = true};
+  for (int rank = 1; rank < others.ranks(); ++rank) {
+    const model::Model& other = others.model(rank);
+    shared.experts = shared.experts && model_->shrinks_alike(other);
+    shared.dense = shared.dense && !other.shard().heads.heads.empty();
+  }
+  if (model_->tuning() != nullptr) shared.from_rows = model_->tuning()->shared_shrinks_from;
   const auto set = [&](Runner& runner) -> Result<void> {
     runner.workspace_.shared_shrinks = shared;
     runner.shares_shrinks_ = shared.possible;

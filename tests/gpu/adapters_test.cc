@@ -9,6 +9,7 @@
 
 #include "base/cat.h"
 #include "gpu/adapters_world.h"
+#include "gpu/ranks_in_turn.h"
 #include "kernels/cuda/thresholds.h"
 
 namespace motley::gpu_tests {
@@ -198,6 +199,52 @@ TEST_P(GpuAdapters, RowsDoNotSeeEachOther) {
       const std::vector<BothPools::Part>& mix = mixes[row];
       ASSERT_TRUE(std::isfinite(got[i])) << "row " << row;
       ASSERT_TRUE(got[i] == q_acc[i] || !mix.empty()) << "row " << row;
+    }
+  }
+}
+
+TEST_P(GpuAdapters, RanksThatShareShrinksHaveTheBitsOfOneThatDoesNot) {
+  if (GetParam() == DType::f32) GTEST_SKIP() << "ranks share rows of panels, in bf16 or FP8";
+  constexpr int rows = 601;
+  for (const auto& [in, q_out, k_out] :
+       std::vector<std::array<std::int64_t, 3>>{{104, 77, 12}, {1368, 1100, 36}}) {
+    const Adapter first = make({{q_site, {in, q_out}}, {k_site, {in, k_out}}}, 12);
+    const Adapter second = make({{q_site, {in, q_out}}}, 70);
+    const Mixes kinds = {
+        {{&first, 0.7F}}, {}, {{&second, -1.3F}}, {{&first, 0.3F}, {&second, 1.1F}}};
+    Mixes mixes;
+    // Prompts, and behind them rows of their own.
+    for (int row = 0; row < rows; ++row)
+      mixes.push_back(kinds[static_cast<std::size_t>(row < 400 ? row / 90 : row) % kinds.size()]);
+    BothPools pools(GetParam(), rows);
+    pools.build(mixes);
+    const lora::test::Numbers x(DType::bf16, rows, in,
+                                lora::test::random_numbers(random, rows * in));
+    const DeviceArray<bf16> x_there(x.half);
+    const std::vector<float> q_acc = lora::test::random_numbers(random, rows * q_out);
+    const std::vector<float> k_acc = lora::test::random_numbers(random, rows * k_out);
+    const auto results = [&](const ops::Context& context) {
+      const DeviceArray<float> q(q_acc);
+      const DeviceArray<float> k(k_acc);
+      const Tensor q_result = view(q, {rows, q_out});
+      const Tensor k_result = view(k, {rows, k_out});
+      lora::finish_linears(pools.on_device(), view(x_there, {rows, in}),
+                           std::array{lora::AdaptedLinear{q_site, q_result, nullptr, q_result},
+                                      lora::AdaptedLinear{k_site, k_result, nullptr, k_result}},
+                           context);
+      pools.finish_stream();
+      return std::pair(q.read(), k.read());
+    };
+    const auto own = results(pools.context());
+    for (const int ranks : {2, 3, 8}) {
+      RanksInTurn in_turn(ranks);
+      ops::Context context = pools.context();
+      context.ranks = &in_turn;
+      context.shared_shrinks = {.dense = true, .from_rows = 0};
+      auto shared = own;
+      for (; in_turn.rank() >= 0; in_turn.next()) shared = results(context);
+      EXPECT_EQ(in_turn.gathered(), ranks);
+      EXPECT_TRUE(shared == own) << "in " << in << ", " << ranks << " ranks";
     }
   }
 }

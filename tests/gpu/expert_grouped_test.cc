@@ -9,6 +9,7 @@
 
 #include "base/cat.h"
 #include "gpu/grouped_expectations.h"
+#include "gpu/ranks_in_turn.h"
 #include "gpu/twin.h"
 
 namespace motley::gpu_tests {
@@ -449,6 +450,47 @@ TEST(GroupedExperts, BoundTheTokensOfAStep) {
   using kernels::cuda::grouped_max_tokens;
   EXPECT_EQ(grouped_max_tokens({.experts = 256, .hidden = 7168, .intermediate = 2048}, 8), 149796);
   EXPECT_EQ(grouped_max_tokens({.experts = 8, .hidden = 8192, .intermediate = 64}, 1), 262143);
+}
+
+TEST(GroupedExperts, RanksThatShareShrinksHaveTheBitsOfOneThatDoesNot) {
+  for (WorldShape shape : all_weights()) {
+    SCOPED_TRACE(weights_of(shape));
+    shape.hidden = 200;
+    shape.intermediate = 72;
+    const WorldLayer layer = make_layer(shape, 5);
+    const PackedLayer packed_layer(layer);
+    const std::vector<WorldAdapter> adapters{
+        make_adapter(shape, {.rank = 16, .shared_outer = true}, 1),
+        make_adapter(shape, {.rank = 8, .fused_gate_up = true, .holes = true}, 2),
+        make_adapter(shape, {.rank = 33, .up_rank = 5, .no_down = true}, 3)};
+    const WorldMixes mixes{
+        {{0, 1.0F}}, {{1, 0.5F}, {2, 2.0F}}, {{2, 1.0F}, {1, 1.0F}, {0, -1.0F}}, {}};
+    for (const lora::PageFormat& format : {packed_bf16, packed_f8}) {
+      const AdapterPages pages(shape, adapters, mixes, format);
+      for (const std::int64_t tokens : {2, 61, 700}) {
+        const WorldRows rows = make_rows(shape, tokens, WorldRoutes::strange, 4, 8);
+        const auto own = GroupedBatch(layer, packed_layer, rows, &pages).run();
+        for (const int ranks : {2, 3, 8}) {
+          GroupedBatch batch(layer, packed_layer, rows, &pages);
+          RanksInTurn in_turn(ranks);
+          const auto gather = [&](void* parts, std::int64_t bytes) {
+            in_turn.gather_parts({.data = static_cast<std::byte*>(parts), .bytes = bytes}).value();
+          };
+          const FunctionRef<void(void*, std::int64_t)> gather_parts = gather;
+          std::vector<float> shared;
+          for (; in_turn.rank() >= 0; in_turn.next()) {
+            batch.params.shared_shrink = {.rank = in_turn.rank(),
+                                          .ranks = ranks,
+                                          .columns = pages.max_columns[0],
+                                          .gather = &gather_parts};
+            shared = batch.run();
+          }
+          EXPECT_EQ(in_turn.gathered(), ranks);
+          expect_bits(shared, own);
+        }
+      }
+    }
+  }
 }
 
 TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {

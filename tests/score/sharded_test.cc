@@ -62,7 +62,7 @@ TEST(ShardedModel, ExpertsOnGroupsRepeatBitForBitInStepsOfAnySize) {
           << runs[0][c].name;
 }
 
-// Products with A of experts' gate and up, by all ranks or each by a part of them.
+// Products with A, by all ranks or each by a part of them.
 class ShardedShrinks : public testing::TestWithParam<std::string> {
  protected:
   struct Run {
@@ -99,8 +99,10 @@ TEST_P(ShardedShrinks, HaveTheSameBitsWhereRanksShareThem) {
       const Run shared = run(layout, exact, 0);
       expect_same_bits(shared.scores, own.scores);
       EXPECT_EQ(own.gathered_parts, 0);
-      // Groups of ranks have other experts.
-      EXPECT_EQ(shared.gathered_parts > 0, has_experts && layout.groups == 1);
+      // More ranks may have no heads, and groups of them other experts.
+      if (layout.ranks == 2) {
+        EXPECT_GT(shared.gathered_parts, 0);
+      }
     }
   }
 }

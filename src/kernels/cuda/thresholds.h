@@ -301,6 +301,19 @@ inline constexpr DeltaThreshold delta_thresholds[] = {
     {.delta = Delta(shrink_plain_8_kernel, expand_plain_8_kernel), .record = delta_record},
 };
 
+// Rows in rank space that ranks compute for each other: see grouped::shared_shrink_thresholds. Here
+// a number has 4 bytes, and x is read once for all columns of all maps.
+struct SharedDeltaThreshold {
+  std::int64_t max_columns = Range::none;  // of a row, all maps together
+  std::int64_t min_rows = 0;
+  std::string_view record{};
+};
+inline constexpr SharedDeltaThreshold shared_delta_thresholds[] = {
+    {.max_columns = 32, .min_rows = Range::none, .record = "2026-11-28-two-gpus.md"},
+    {.max_columns = 96, .min_rows = 8192, .record = "2026-11-28-two-gpus.md"},
+    {.min_rows = 4096, .record = "2026-11-28-two-gpus.md"},
+};
+
 // Attention: sequences of few packed rows (tokens x query heads per kv head) are launched apart
 // from the others of a step, with the smallest kernel that supports them.
 

@@ -80,9 +80,8 @@ struct Tuning {
   std::string model = {};
   std::vector<TunedDense> dense = {};
   std::vector<TunedExperts> experts = {};
-  // Of several ranks: the (token, expert) pairs of a step from which each multiplies only a part of
-  // the rows of experts' inputs by adapters' A (ops::SharedShrinks). Not measured by `bench
-  // --tune`.
+  // Of several ranks: the rows, of experts the (token, expert) pairs, of a step from which each
+  // multiplies only a part by adapters' A (ops::SharedShrinks). Not measured by `bench --tune`.
   std::optional<std::int64_t> shared_shrinks_from = {};
 
   friend bool operator==(const Tuning&, const Tuning&) = default;

@@ -35,13 +35,15 @@ void dense_delta(const Batch& batch, Site site, std::span<const std::int32_t> la
   check_rows(acc, rows, acc.dim(1));
   MOTLEY_CHECK(context.scratch != nullptr, "scratch for the rows' order");
   const std::array<DeltaOutput, 1> outputs = {{{.site = site, .acc = acc}}};
+  const Shrinks shrinks =
+      shrinks_of(context.shared_shrinks.dense && has_whole_inputs(site.projection), rows, context);
   for (std::int64_t first = 0; first < rows; first += rows_at_once) {
     const std::size_t mark = context.scratch->mark();
     const std::span<const std::int32_t> order =
         rows_by_label(labels, first, std::min(first + rows_at_once, rows), *context.scratch);
     if (!order.empty()) {
       const auto count = static_cast<std::int64_t>(order.size());
-      GroupedDelta delta(batch, x, outputs, count, context);
+      GroupedDelta delta(batch, x, outputs, count, context, shrinks);
       for_labels(order, labels, [&](std::int32_t label, std::span<const std::int32_t> own) {
         delta.add(label, 0,
                   {.count = static_cast<std::int64_t>(own.size()),

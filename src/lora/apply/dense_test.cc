@@ -123,6 +123,47 @@ TEST_P(ApplyDense, BatchedEqualsAloneBitForBit) {
   }
 }
 
+TEST_P(ApplyDense, RanksThatShareShrinksHaveTheBitsOfOneThatDoesNot) {
+  const std::int64_t in = 75;
+  const std::int64_t out = 60;
+  // A rank has all inputs of q, and a part of those of o.
+  for (const Site site : {Site{0, Projection::q}, Site{0, Projection::o}}) {
+    std::vector<Mix> mixes{Mix()};
+    for (const int rank : {1, 13, 64})
+      mixes.push_back(world.mix({{world.load(plain(site, in, out, rank, 0.25F)), 1.0F}}));
+    mixes.push_back(
+        world.mix({{mixes[1].parts()[0].adapter, 0.5F}, {mixes[3].parts()[0].adapter, 1.5F}}));
+    for (const std::int64_t count : {1, 3, 40}) {
+      std::vector<Mix> rows;
+      for (std::int64_t row = 0; row < count; ++row) rows.push_back(mixes[random() % mixes.size()]);
+      Batch batch;
+      batch.build(rows);
+      const Numbers x = random_x(count, in);
+      const Numbers before = random_acc(count, out);
+      Numbers alone = before;
+      dense_delta(batch, site, batch.labels(), Numbers(x).view(), alone.view(), world.context);
+      for (const int ranks : {2, 3, 4}) {
+        std::vector<Numbers> accs(static_cast<std::size_t>(ranks), before);
+        test::on_sharing_ranks(ranks, [&](std::size_t rank, const ops::Context& context) {
+          Numbers own = x;
+          // Nothing is exchanged where ranks have other inputs.
+          const bool differs = site.projection == Projection::o && rank > 0;
+          for (float& number : own.f32) number *= differs ? 2.0F : 1.0F;
+          for (bf16& number : own.half)
+            number = bf16::from(number.to_float() * (differs ? 2.0F : 1.0F));
+          dense_delta(batch, site, batch.labels(), own.view(), accs[rank].view(), context);
+        });
+        EXPECT_TRUE(accs[0].f32 == alone.f32) << count << " rows, " << ranks << " ranks";
+        for (const Numbers& acc : accs) {
+          if (site.projection == Projection::q) {
+            EXPECT_TRUE(acc.f32 == alone.f32) << count << " rows, " << ranks << " ranks";
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ApplyDense, WorksThroughRowsThatScratchDoesNotHoldAtOnce) {
   const Site site{0, Projection::q};
   // 700 rows of 2048 numbers exceed the scratch of a call.

@@ -1,11 +1,15 @@
 #include "lora/apply/device.h"
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "base/function_ref.h"
 #include "kernels/elementary.h"
 #include "lora/apply/batch.h"
 #include "lora/apply/step_table.h"
 #include "ops/attention.h"
 #include "ops/context.h"
+#include "ops/over_ranks.h"
 
 namespace motley::lora {
 namespace {
@@ -60,6 +64,13 @@ kernels::AdaptLinears call_of(const RowMixes& mixes, const tensor::ConstTensor& 
   return call;
 }
 
+bool may_share_shrinks(std::span<const AdaptedLinear> linears, const ops::Context& context) {
+  return context.shared_shrinks.dense &&
+         std::ranges::all_of(linears, [](const AdaptedLinear& linear) {
+           return has_whole_inputs(linear.site.projection);
+         });
+}
+
 }  // namespace
 
 void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
@@ -69,7 +80,16 @@ void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
     if (mixes.batch == nullptr || !mixes.table->touches(linear.site))
       round_on_device(linear, context);
   }
-  const kernels::AdaptLinears call = call_of(mixes, x, linears);
+  kernels::AdaptLinears call = call_of(mixes, x, linears);
+  const auto gather = [&](void* parts, std::int64_t bytes) {
+    ops::gather_parts_over_ranks(context, static_cast<std::byte*>(parts), bytes);
+  };
+  const FunctionRef<void(void*, std::int64_t)> gather_parts = gather;
+  if (may_share_shrinks(linears, context))
+    call.shared = {.rank = context.ranks->rank(),
+                   .ranks = context.ranks->ranks(),
+                   .from_rows = context.shared_shrinks.from_rows.value_or(-1),
+                   .gather = &gather_parts};
   const kernels::AdapterTable& kernels = kernels_of(context);
   if (heads == nullptr) {
     if (call.count > 0) kernels.linears(call, context.stream);

@@ -17,16 +17,6 @@ bool touches_experts(const RowMixes& mixes, std::int32_t layer) {
 
 namespace {
 
-// Of so many pairs the products with A take longer than a meeting of the ranks' threads, some tens
-// of us.
-constexpr std::int64_t min_shared_pairs = 256;
-
-Shrinks shrinks_of(const plan::Plan& plan, const ops::SharedShrinks& shared) {
-  return shared.possible && plan.pairs() >= shared.from_pairs.value_or(min_shared_pairs)
-             ? Shrinks::shared
-             : Shrinks::own;
-}
-
 struct SeamInputs {
   const tensor::ConstTensor& x;
   const std::int32_t* rows = nullptr;  // of a place; null: x is in plan order
@@ -63,8 +53,9 @@ void add_gate_up(const ExpertDeltas& deltas, const plan::Plan& plan, const tenso
                    up.dim(1) == gate.dim(1) && gate.stride(1) == 1 && up.stride(1) == 1,
                "a row for each pair");
   add_deltas(deltas, plan,
-             {x, plan.tokens_in_order().data(), shrinks_of(plan, context.shared_shrinks)}, outputs,
-             context);
+             {x, plan.tokens_in_order().data(),
+              shrinks_of(context.shared_shrinks.experts, plan.pairs(), context)},
+             outputs, context);
 }
 
 void add_down(const ExpertDeltas& deltas, const plan::Plan& plan, const tensor::ConstTensor& h,

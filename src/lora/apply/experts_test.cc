@@ -2,11 +2,9 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <thread>
 
 #include <gtest/gtest.h>
 
-#include "dist/thread_ranks.h"
 #include "lora/apply/apply.h"
 #include "lora/test_world.h"
 
@@ -186,18 +184,6 @@ TEST_P(ApplyExperts, EqualALoopInFloat64) {
   }
 }
 
-// A rank's thread, which has no others.
-void apply_on_rank(Step& step, const Batch& batch, const plan::Plan& plan,
-                   dist::Communicator& rank) {
-  tensor::CpuDevice device({.threads = 1});
-  tensor::Arena scratch(device.allocate(scratch_bytes).value());
-  step.apply(batch, plan,
-             {.kernels = &kernels::cpu_table(),
-              .scratch = &scratch,
-              .ranks = &rank,
-              .shared_shrinks = {.possible = true, .from_pairs = 0}});
-}
-
 TEST_P(ApplyExperts, RanksThatShareShrinksHaveTheBitsOfOneThatDoesNot) {
   std::vector<Mix> mixes{Mix()};
   for (const Kind kind : {Kind::full, Kind::fused, Kind::gate_only, Kind::up_only, Kind::ragged,
@@ -218,15 +204,10 @@ TEST_P(ApplyExperts, RanksThatShareShrinksHaveTheBitsOfOneThatDoesNot) {
     Step alone = before;
     alone.apply(batch, plan, world.context);
     for (const int ranks : {2, 3, 4}) {
-      dist::ThreadRanks group({.ranks = ranks});
       std::vector<Step> steps(static_cast<std::size_t>(ranks), before);
-      std::vector<std::thread> threads;
-      for (int rank = 0; rank < ranks; ++rank)
-        threads.emplace_back([&, rank] {
-          apply_on_rank(steps[static_cast<std::size_t>(rank)], batch, plan, group.rank(rank));
-        });
-      for (std::thread& thread : threads) thread.join();
-      ASSERT_TRUE(group.rank(0).status().ok()) << group.rank(0).status().error().message();
+      test::on_sharing_ranks(ranks, [&](std::size_t rank, const ops::Context& context) {
+        steps[rank].apply(batch, plan, context);
+      });
       for (const Step& step : steps) {
         EXPECT_TRUE(step.gate.f32 == alone.gate.f32) << tokens << " tokens, " << ranks << " ranks";
         EXPECT_TRUE(step.up.f32 == alone.up.f32) << tokens << " tokens, " << ranks << " ranks";
@@ -244,19 +225,17 @@ TEST_P(ApplyExperts, ARankTakesTheRowsOfTheOthers) {
   batch.build(std::vector<Mix>(tokens, world.mix({{adapter, 1.0F}})));
   plan::Plan plan(tokens, top, experts);
   plan.build(random_ids(random, tokens, false), batch.labels());
-  Step own(random, x_type(), tokens);
-  const Step before = own;
-  Step other = own;
-  for (float& number : other.x.f32) number = 0;
-  for (bf16& number : other.x.half) number = bf16::from(0);
-  dist::ThreadRanks group({.ranks = 2});
-  std::thread second([&] { apply_on_rank(other, batch, plan, group.rank(1)); });
-  apply_on_rank(own, batch, plan, group.rank(0));
-  second.join();
-  const auto first_row = own.gate.f32.begin();
-  const auto last_row = own.gate.f32.end() - intermediate;
-  EXPECT_FALSE(std::equal(first_row, first_row + intermediate, before.gate.f32.begin()));
-  EXPECT_TRUE(std::equal(last_row, own.gate.f32.end(), before.gate.f32.end() - intermediate));
+  const Step before(random, x_type(), tokens);
+  std::vector<Step> steps(2, before);
+  for (float& number : steps[1].x.f32) number = 0;
+  for (bf16& number : steps[1].x.half) number = bf16::from(0);
+  test::on_sharing_ranks(2, [&](std::size_t rank, const ops::Context& context) {
+    steps[rank].apply(batch, plan, context);
+  });
+  const std::vector<float>& gate = steps[0].gate.f32;
+  const auto last_row = gate.end() - intermediate;
+  EXPECT_FALSE(std::equal(gate.begin(), gate.begin() + intermediate, before.gate.f32.begin()));
+  EXPECT_TRUE(std::equal(last_row, gate.end(), before.gate.f32.end() - intermediate));
 }
 
 TEST_P(ApplyExperts, ZeroAdapterChangesNoBit) {

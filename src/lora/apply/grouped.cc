@@ -17,6 +17,9 @@ namespace {
 constexpr std::int64_t rows_a_group = 32;
 constexpr std::int64_t outputs_a_task = 256;
 constexpr std::int64_t max_groups = 4096;
+// Of so many rows the products with A take longer than a meeting of the ranks' threads, some tens
+// of us.
+constexpr std::int64_t min_shared_rows = 256;
 
 template <class T>
 std::span<T> take(tensor::Arena& arena, std::int64_t count) {
@@ -28,6 +31,12 @@ std::span<T> take(tensor::Arena& arena, std::int64_t count) {
 std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
 }  // namespace
+
+Shrinks shrinks_of(bool may_share, std::int64_t rows, const ops::Context& context) {
+  return may_share && rows >= context.shared_shrinks.from_rows.value_or(min_shared_rows)
+             ? Shrinks::shared
+             : Shrinks::own;
+}
 
 std::span<const std::int32_t> rows_by_label(std::span<const std::int32_t> labels,
                                             std::int64_t begin, std::int64_t end,

@@ -47,6 +47,8 @@ struct DeltaRows {
 // Whether every rank computes all rows in rank space, or each a part of them, which all then
 // gather. The bits are the same. Ranks that share them add the same rows in the same order.
 enum class Shrinks : std::uint8_t { own, shared };
+// Of a call with so many rows, where ranks may share (ops::SharedShrinks).
+Shrinks shrinks_of(bool may_share, std::int64_t rows, const ops::Context& context);
 
 // Adds the deltas of x to all outputs, which share x. Collects rows with the same label and expert,
 // and processes as many at a time as the scratch holds. The inputs must stay unchanged until then.

@@ -364,7 +364,7 @@ namespace {
 // Decided alike on all ranks: they have the same pairs and mixes. Which tiles a rank takes follows.
 cuda::SharedShrink shared_shrink(const ExpertCall& call, int max_columns) {
   const ops::SharedShrinks& shared = call.context.shared_shrinks;
-  if (!shared.possible || call.deltas == nullptr) return {};
+  if (!shared.experts || call.deltas == nullptr) return {};
   const lora::StepTable& table = *call.deltas->table;
   const auto touches = [&](lora::Projection projection) {
     return table.touches({call.deltas->layer, projection});
@@ -374,7 +374,7 @@ cuda::SharedShrink shared_shrink(const ExpertCall& call, int max_columns) {
   const lora::LaunchScope& scope = table.scope();
   const int columns =
       std::min(2 * ((scope.max_ranks + 8 * scope.max_terms) / 16 * 16), max_columns);
-  const std::int64_t from = shared.from_pairs.value_or(cuda::min_shared_shrink_pairs(columns));
+  const std::int64_t from = shared.from_rows.value_or(cuda::min_shared_shrink_pairs(columns));
   if (columns == 0 || call.ids.elements() < from) return {};
   const dist::Communicator& ranks = *call.context.ranks;
   return {.rank = ranks.rank(), .ranks = ranks.ranks(), .columns = columns};

@@ -45,12 +45,48 @@ bool within(const DeltaThreshold& bounds, const DeltaProblem& problem) {
          (call.many_labels || !bounds.many_labels);
 }
 
+// Whether ranks compute rows in rank space for each other. Decided alike on all of them: they have
+// the same rows and mixes, and inputs of the same width and type.
+bool shares_rank_rows(const Delta& delta, const AdaptLinears& call) {
+  if (call.shared.ranks == 1 || call.max_ranks == 0 || delta.expand().reads != RankLayout::panels ||
+      rank_chunks(RankLayout::panels, call.max_ranks) > 1)
+    return false;
+  std::int64_t from = call.shared.from_rows;
+  if (from < 0) {
+    const auto* const row = std::ranges::find_if(shared_delta_thresholds, [&](const auto& each) {
+      return std::int64_t{call.count} * call.max_ranks <= each.max_columns;
+    });
+    from = row->min_rows;
+  }
+  return call.adapters.rows >= from;
+}
+
+// Shrinks this rank's rows and gathers the others', one behind the other without a gap.
+void run_shared(const Delta& delta, const DeltaProblem& problem, StreamHandle stream) {
+  AdaptLinears call = problem.linears;
+  call.rank_pitch = call.max_ranks;
+  const std::int64_t part = (call.adapters.rows + call.shared.ranks - 1) / call.shared.ranks;
+  MOTLEY_CHECK(part * call.shared.ranks * call.count * call.rank_pitch <=
+                   rank_row_numbers(call.adapters.rows),
+               "room for parts of equal size");
+  call.shrink_begin = call.shared.rank * part;
+  call.shrink_end = call.shrink_begin + part;
+  delta.shrink()->run(call, 0, stream);
+  const std::int64_t row_bytes =
+      std::int64_t{call.count} * call.rank_pitch * std::int64_t{sizeof(float)};
+  (*call.shared.gather)(call.rank_rows, part* row_bytes);
+  const DeltaProblem gathered{
+      .linears = call, .epilogue = problem.epilogue, .heads = problem.heads, .norm = problem.norm};
+  delta.expand().run(gathered, {.number = 0, .last = true}, stream);
+}
+
 // Launches an adapter's whole weights before the delta.
 bool try_delta(const DeltaProblem& problem, StreamHandle stream) {
   const Delta* const delta = select_delta(problem);
   if (delta == nullptr) return false;
   if (problem.linears.replaced) multiply_own_weights(problem.linears, stream);
-  delta->run(problem, stream);
+  shares_rank_rows(*delta, problem.linears) ? run_shared(*delta, problem, stream)
+                                            : delta->run(problem, stream);
   return true;
 }
 

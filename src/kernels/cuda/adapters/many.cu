@@ -111,6 +111,13 @@ class UnitWalk {
   int place_ = 0;
 };
 
+// Whether some of a group's rows are to be shrunk. All threads of a block call it.
+__device__ bool shrinks_any(const AdaptLinears& call, const std::int32_t* rows, int count) {
+  const int t = static_cast<int>(threadIdx.x);
+  return __syncthreads_or(t < count && rows[t] >= call.shrink_begin && rows[t] < call.shrink_end) !=
+         0;
+}
+
 template <class FactorType>
 __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant__ Many p) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -123,6 +130,7 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
 #pragma unroll 1
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
+    if (call.shared.ranks > 1 && !shrinks_any(call, group_memory.rows, group.rows)) continue;
     wait_for_previous_grid();
     const InputRows rows{call, group_memory.rows, group.rows};
     XTiles<row_tiles> x;

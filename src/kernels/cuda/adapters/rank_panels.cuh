@@ -86,7 +86,7 @@ struct Passes {
 };
 
 __device__ inline float* rank_row(const AdaptLinears& call, int row, int linear) {
-  return call.rank_rows + (std::int64_t{row} * call.count + linear) * rank_chunk;
+  return call.rank_rows + (std::int64_t{row} * call.count + linear) * call.rank_pitch;
 }
 
 // Copies a panel's ranks of a group's rows to shared memory. All threads of a block call it.
