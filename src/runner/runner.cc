@@ -135,8 +135,7 @@ void Runner::share_shrinks() {
   }
   if (model_->tuning() != nullptr) shared.from_rows = model_->tuning()->shared_shrinks_from;
   const auto set = [&](Runner& runner) -> Result<void> {
-    runner.workspace_.shared_shrinks = shared;
-    runner.shares_shrinks_ = shared.possible;
+    runner.shared_shrinks_ = shared;
     return {};
   };
   static_cast<void>(for_others(set).ok());
@@ -397,7 +396,7 @@ Result<Runner::Trace> Runner::trace(std::span<const Chunk> chunks) {
 void Runner::launch_forward(const model::HiddenStates& hidden) {
   // Each rank chooses by itself between a graph and launches, and its sites may be fewer than
   // others': a step that a graph may serve gathers nothing.
-  workspace_.shared_shrinks.possible = shares_shrinks_ && !layout_.decodes();
+  workspace_.shared_shrinks = layout_.decodes() ? ops::SharedShrinks{} : shared_shrinks_;
   const model::Batch batch{.count = layout_.rows(),
                            .tokens = layout_.tokens(),
                            .rows = {.sequences = layout_.sequences(),

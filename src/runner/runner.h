@@ -205,7 +205,7 @@ class Runner {
   std::unique_ptr<lora::StepTable> table_;  // null: no adapters, or the CPU
   StepLayout layout_;
   model::Model::Workspace workspace_;
-  bool shares_shrinks_ = false;
+  ops::SharedShrinks shared_shrinks_;
   tensor::Arena arena_;  // a step's hidden states, rows that get logits, and logits
   tensor::Buffer choices_memory_;
   tensor::Tensor choices_;

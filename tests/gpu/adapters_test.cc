@@ -204,7 +204,8 @@ TEST_P(GpuAdapters, RowsDoNotSeeEachOther) {
 }
 
 TEST_P(GpuAdapters, RanksThatShareShrinksHaveTheBitsOfOneThatDoesNot) {
-  if (GetParam() == DType::f32) GTEST_SKIP() << "ranks share rows of panels, in bf16 or FP8";
+  // They share rows of panels, which are of factors in bf16 or FP8.
+  const bool may_share = GetParam() != DType::f32;
   constexpr int rows = 601;
   for (const auto& [in, q_out, k_out] :
        std::vector<std::array<std::int64_t, 3>>{{104, 77, 12}, {1368, 1100, 36}}) {
@@ -243,7 +244,7 @@ TEST_P(GpuAdapters, RanksThatShareShrinksHaveTheBitsOfOneThatDoesNot) {
       context.shared_shrinks = {.dense = true, .from_rows = 0};
       auto shared = own;
       for (; in_turn.rank() >= 0; in_turn.next()) shared = results(context);
-      EXPECT_EQ(in_turn.gathered(), ranks);
+      EXPECT_EQ(in_turn.gathered(), may_share ? ranks : 0);
       EXPECT_TRUE(shared == own) << "in " << in << ", " << ranks << " ranks";
     }
   }
