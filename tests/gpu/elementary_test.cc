@@ -321,6 +321,19 @@ TEST(DeviceElementary, AddAndNormIsOneAfterTheOther) {
   }
 }
 
+void add_bias(const TwinRows& x, DType type, const Twin<float>& bias, const TwinRows& out) {
+  device_table().round_to({.rows = x.rows(),
+                           .width = x.width(),
+                           .x = x.device(),
+                           .x_type = type,
+                           .x_stride = x.stride(),
+                           .bias = bias.device(),
+                           .out = out.device(),
+                           .out_type = type,
+                           .out_stride = out.stride()},
+                          default_stream());
+}
+
 TEST(DeviceElementary, AddAndNormAddsTheBiasFirst) {
   Numbers numbers(15);
   for (const DType type : types) {
@@ -354,16 +367,7 @@ TEST(DeviceElementary, AddAndNormAddsTheBiasFirst) {
                                           .out_type = DType::bf16,
                                           .out_stride = out.stride()}};
         device_table().add_and_norm(both, default_stream());
-        device_table().round_to({.rows = rows,
-                                 .width = width,
-                                 .x = b.device(),
-                                 .x_type = type,
-                                 .x_stride = b.stride(),
-                                 .bias = bias.device(),
-                                 .out = biased.device(),
-                                 .out_type = type,
-                                 .out_stride = biased.stride()},
-                                default_stream());
+        add_bias(b, type, bias, biased);
         both.add.b = biased.device();
         both.add.b_bias = nullptr;
         both.add.out = sum_apart.device();
@@ -554,16 +558,7 @@ TEST(DeviceElementary, HeadsGetTheirBiasAsRoundToAddsIt) {
                                  .out_head_stride = width};
         device_table().prepare_heads({.rows = rows, .all = &all, .count = 1}, default_stream());
       };
-      device_table().round_to({.rows = rows,
-                               .width = heads * width,
-                               .x = x.device(),
-                               .x_type = type,
-                               .x_stride = x.stride(),
-                               .bias = bias.device(),
-                               .out = apart.device(),
-                               .out_type = type,
-                               .out_stride = apart.stride()},
-                              default_stream());
+      add_bias(x, type, bias, apart);
       prepare(apart, nullptr, out_apart);
       prepare(x, bias.device(), out);
       finish();

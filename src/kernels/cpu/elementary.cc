@@ -15,6 +15,7 @@
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/router.h"
 #include "kernels/cpu/sampling.h"
+#include "kernels/heads_apart.h"
 #include "kernels/kv_codes.h"
 
 // The table: who does which rows. The loops themselves stand in elementary_body.h.
@@ -461,32 +462,9 @@ void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
     const Heads& heads = p.all[i];
     if (heads.bias != nullptr) {
       MOTLEY_CHECK(heads.x_head_stride == heads.width, "heads side by side");
-      round_to<set>({.rows = p.rows,
-                     .width = heads.heads * heads.width,
-                     .x = heads.x,
-                     .x_type = heads.x_type,
-                     .x_stride = heads.x_stride,
-                     .bias = heads.bias,
-                     .out = heads.x,
-                     .out_type = heads.x_type,
-                     .out_stride = heads.x_stride},
-                    stream);
+      round_to<set>(bias_of(heads, p.rows), stream);
     }
-    if (heads.norm_weight != nullptr) {
-      rms_norm<set>({.size = {p.rows, heads.heads, heads.width},
-                     .x = heads.x,
-                     .x_type = heads.x_type,
-                     .x_stride = heads.x_stride,
-                     .x_part_stride = heads.x_head_stride,
-                     .weight = heads.norm_weight,
-                     .eps = heads.eps,
-                     .weight_in_f32 = heads.weight_in_f32,
-                     .out = heads.x,
-                     .out_type = heads.x_type,
-                     .out_stride = heads.x_stride,
-                     .out_part_stride = heads.x_head_stride},
-                    stream);
-    }
+    if (heads.norm_weight != nullptr) rms_norm<set>(norm_of(heads, p.rows), stream);
     if (heads.cos_sin != nullptr) {
       rope<set>({.rows = p.rows,
                  .heads = heads.heads,

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <list>
 #include <map>
 #include <memory>
@@ -460,14 +461,33 @@ struct RoundingDevice {
   }
 };
 
+class RoundedForwardLists : public ForwardLists {
+ protected:
+  // The inputs of these are rounded.
+  void use_rounding_device(std::initializer_list<Linear*> maps) {
+    static const kernels::ElementaryTable table = RoundingDevice::table();
+    world.context.kernels = &table;
+    world.context.exact = false;
+    for (Linear* const each : maps)
+      each->rounding = {.scales = kernels::InputRounding::Scales::fixed, .scale = 1};
+  }
+};
+
+// Whether the norm named `apart` was `fused` with the rounding and the products behind it.
+void expect_rounds(const std::vector<std::string>& launches, const std::string& apart,
+                   const std::string& fused, kernels::InputForm form) {
+  using Form = kernels::InputForm;
+  const bool rounds = form != Form::none;
+  EXPECT_EQ(std::ranges::count(launches, fused), rounds ? 1 : 0);
+  EXPECT_EQ(std::ranges::count(launches, apart), rounds ? 0 : 1);
+  EXPECT_EQ(std::ranges::count(launches, "rounded_linears"), rounds ? 0 : 1);
+  EXPECT_EQ(RoundingDevice::rounded_norms, rounds ? 1 : 0);
+  EXPECT_EQ(RoundingDevice::coded_products, form == Form::codes ? 1 : 0);
+}
+
 // One launch less, for a plain norm and for one of a sum. What adapters read is there as well.
-TEST_F(ForwardLists, ANormRoundsItsResultForTheProductsBehindIt) {
-  const kernels::ElementaryTable table = RoundingDevice::table();
-  const ops::Context before = world.context;
-  world.context.kernels = &table;
-  world.context.exact = false;
-  for (Linear* const each : {&first, &second})
-    each->rounding = {.scales = kernels::InputRounding::Scales::fixed, .scale = 1};
+TEST_F(RoundedForwardLists, ANormRoundsItsResultForTheProductsBehindIt) {
+  use_rounding_device({&first, &second});
   using Form = kernels::InputForm;
   for (const Form form : {Form::none, Form::numbers, Form::codes}) {
     for (const bool of_sum : {false, true}) {
@@ -479,17 +499,10 @@ TEST_F(ForwardLists, ANormRoundsItsResultForTheProductsBehindIt) {
         pass.list().set_external(pass.add(products[0], products[1]), 1);
         pass.list().set_external(normed, 2);
       });
-      const std::string fused = of_sum ? "add_norm_linears" : "norm_linears";
       const std::string apart = of_sum ? "add_norm" : "norm";
-      const bool rounds = form != Form::none;
-      EXPECT_EQ(std::ranges::count(launches, fused), rounds ? 1 : 0);
-      EXPECT_EQ(std::ranges::count(launches, apart), rounds ? 0 : 1);
-      EXPECT_EQ(std::ranges::count(launches, "rounded_linears"), rounds ? 0 : 1);
-      EXPECT_EQ(RoundingDevice::rounded_norms, rounds ? 1 : 0);
-      EXPECT_EQ(RoundingDevice::coded_products, form == Form::codes ? 1 : 0);
+      expect_rounds(launches, apart, apart + "_linears", form);
     }
   }
-  world.context = before;
 }
 
 // Experts that all give x times 3, and compute the sum and norm behind them.
@@ -540,13 +553,8 @@ class SummingExperts final : public moe::Backend {
 };
 
 // So does the norm behind experts, with and without a shared one.
-TEST_F(ForwardLists, TheNormBehindExpertsRoundsItsResultForTheProducts) {
-  const kernels::ElementaryTable table = RoundingDevice::table();
-  const ops::Context before = world.context;
-  world.context.kernels = &table;
-  world.context.exact = false;
-  for (Linear* const each : {&first, &second})
-    each->rounding = {.scales = kernels::InputRounding::Scales::fixed, .scale = 1};
+TEST_F(RoundedForwardLists, TheNormBehindExpertsRoundsItsResultForTheProducts) {
+  use_rounding_device({&first, &second});
   const SummingExperts backend;
   const moe::Problem problem;
   const moe::ExpertWeights experts{.hidden = width};
@@ -576,24 +584,15 @@ TEST_F(ForwardLists, TheNormBehindExpertsRoundsItsResultForTheProducts) {
         pass.list().set_external(normed, 2);
       });
       const std::string apart = shared ? "experts_shared_add_norm" : "experts_add_norm";
-      const bool rounds = form != Form::none;
-      EXPECT_EQ(std::ranges::count(launches, apart + "_linears"), rounds ? 1 : 0);
-      EXPECT_EQ(std::ranges::count(launches, apart), rounds ? 0 : 1);
-      EXPECT_EQ(RoundingDevice::rounded_norms, rounds ? 1 : 0);
-      EXPECT_EQ(RoundingDevice::coded_products, form == Form::codes ? 1 : 0);
+      expect_rounds(launches, apart, apart + "_linears", form);
     }
   }
-  world.context = before;
 }
 
 // Rounded rows of which codes may take the place have no other reader.
-TEST_F(ForwardLists, RoundedRowsWithASecondReaderSurvive) {
-  const kernels::ElementaryTable table = RoundingDevice::table();
-  const ops::Context before = world.context;
-  world.context.kernels = &table;
-  world.context.exact = false;
+TEST_F(RoundedForwardLists, RoundedRowsWithASecondReaderSurvive) {
+  use_rounding_device({&first});
   RoundingDevice::form = kernels::InputForm::codes;
-  first.rounding = {.scales = kernels::InputRounding::Scales::fixed, .scale = 1};
   const auto launches = expect_equal([&](Builder& pass, ValueId x) {
     pass.list().set_external(pass.linear(first, pass.norm(norm, x), "y"), 1);
     const ValueId rounded = pass.list().ops().back().reads[0];
@@ -606,7 +605,6 @@ TEST_F(ForwardLists, RoundedRowsWithASecondReaderSurvive) {
   });
   EXPECT_THAT(launches, Not(Contains("norm_linears")));
   EXPECT_THAT(launches, Not(Contains("rounded_linears")));
-  world.context = before;
 }
 
 // Heads that are prepared together leave keys and values only in KV memory.

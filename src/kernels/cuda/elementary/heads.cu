@@ -4,6 +4,7 @@
 #include "kernels/cuda/elementary/elementary.h"
 #include "kernels/cuda/elementary/heads.cuh"
 #include "kernels/cuda/primitives/ptx.cuh"
+#include "kernels/heads_apart.h"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -278,34 +279,13 @@ void launch_runs(Parts& parts, StreamHandle stream) {
 }
 
 void add_bias_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
-  round_to({.rows = rows,
-            .width = h.heads * h.width,
-            .x = h.x,
-            .x_type = h.x_type,
-            .x_stride = h.x_stride,
-            .bias = h.bias,
-            .out = h.x,
-            .out_type = h.x_type,
-            .out_stride = h.x_stride},
-           stream);
+  round_to(bias_of(h, rows), stream);
   h.bias = nullptr;
 }
 
 void norm_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
   if (h.bias != nullptr) add_bias_ahead(h, rows, stream);
-  rms_norm({.size = {rows, h.heads, h.width},
-            .x = h.x,
-            .x_type = h.x_type,
-            .x_stride = h.x_stride,
-            .x_part_stride = h.x_head_stride,
-            .weight = h.norm_weight,
-            .eps = h.eps,
-            .weight_in_f32 = h.weight_in_f32,
-            .out = h.x,
-            .out_type = h.x_type,
-            .out_stride = h.x_stride,
-            .out_part_stride = h.x_head_stride},
-           stream);
+  rms_norm(norm_of(h, rows), stream);
   h.norm_weight = nullptr;
 }
 
