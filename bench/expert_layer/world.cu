@@ -30,11 +30,12 @@ __global__ void fill(__nv_bfloat16* out, std::size_t count, float unit, std::uin
 }
 
 // Scales from 1/256 to 1/128, or, of one byte, a power of two that is alike in both types.
-__device__ void put_scale(unsigned char* to, int bytes, std::uint32_t random) {
+__device__ void put_scale(unsigned char* to, const BlobLayout& layout, std::uint32_t random) {
+  const int bytes = layout.scale_bytes;
   const float scale = (1.0F + static_cast<float>(random >> 26) / 64.0F) / 256.0F;
   if (bytes == 4) *reinterpret_cast<float*>(to) = scale;
   if (bytes == 2) *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16(scale);
-  if (bytes == 1) *to = 0x70;
+  if (bytes == 1) *to = static_cast<unsigned char>(0x70 + layout.scale_offset);
 }
 
 __global__ void fill_blobs(unsigned char* out, std::size_t blobs, BlobLayout layout,
@@ -44,11 +45,9 @@ __global__ void fill_blobs(unsigned char* out, std::size_t blobs, BlobLayout lay
     for (int i = threadIdx.x; i < layout.code_bytes() / 4; i += blockDim.x)
       reinterpret_cast<std::uint32_t*>(to)[i] = hash32(seed, blob * 2048 + i);
     for (int i = threadIdx.x; i < layout.rows * layout.scales; i += blockDim.x) {
-      unsigned char* const group =
-          to + layout.code_bytes() + i / layout.rows * layout.group_bytes();
-      put_scale(group + i % layout.rows * layout.scale_bytes, layout.scale_bytes,
+      put_scale(to + layout.code_bytes() + i * layout.scale_bytes, layout,
                 hash32(seed + 1, blob * 512 + i));
-      if (layout.zero_points) group[layout.rows * layout.scale_bytes + i % layout.rows] = 7;
+      if (layout.zero_points) to[layout.zeros_at() + i] = 7;
     }
   }
 }

@@ -47,6 +47,10 @@ std::vector<Case> cases() {
        WeightKind::f8_e4m3,
        {.scales = Scales::row_block, .type = f8, .columns = 128},
        128},
+      {"fp8_blocks_of_64_rows",
+       WeightKind::f8_e4m3,
+       {.scales = Scales::row_block, .type = f8, .columns = 128},
+       64},
       {"fp8_channels_row", WeightKind::f8_e4m3, {.scales = Scales::row, .type = f8}, 1, 0},
       {"fp8_row", WeightKind::f8_e4m3, {.scales = Scales::row, .type = f8}},
       {"fp8_fixed", WeightKind::f8_e4m3, {.scales = Scales::fixed, .type = f8, .scale = 0.01F}},
@@ -166,16 +170,18 @@ TEST_P(ExpertCodes, RowsWithNan) {
   const WorldShape shape = GetParam().shape();
   const WorldLayer layer = make_layer(shape, 6);
   const PackedLayer packed(layer);
-  WorldRows rows = make_rows(shape, 9, WorldRoutes::spread, 0, 3);
-  const auto clean = GroupedBatch(layer, packed, rows, nullptr).run();
-  const auto width = std::size_t(shape.hidden);
-  rows.x[4 * width + 5] = std::numeric_limits<float>::quiet_NaN();
-  const auto got = GroupedBatch(layer, packed, rows, nullptr).run();
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (i / width == 4)
-      EXPECT_TRUE(std::isnan(got[i])) << "element " << i;
-    else
-      EXPECT_EQ(got[i], clean[i]) << "element " << i;
+  for (const std::int64_t tokens : {9, 2000}) {
+    WorldRows rows = make_rows(shape, tokens, WorldRoutes::spread, 0, 3);
+    const auto clean = GroupedBatch(layer, packed, rows, nullptr).run();
+    const auto width = std::size_t(shape.hidden);
+    rows.x[4 * width + 5] = std::numeric_limits<float>::quiet_NaN();
+    const auto got = GroupedBatch(layer, packed, rows, nullptr).run();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (i / width == 4)
+        ASSERT_TRUE(std::isnan(got[i])) << "element " << i;
+      else
+        ASSERT_EQ(got[i], clean[i]) << "element " << i;
+    }
   }
 }
 

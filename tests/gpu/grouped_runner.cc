@@ -45,7 +45,8 @@ PackedLayer::PackedLayer(const WorldLayer& layer)
   experts.format = format_of(s);
   experts.scales_of_rows =
       s.scale_columns == 0 || std::max(s.hidden, s.intermediate) <= s.scale_columns;
-  experts.scales_of_tiles = s.scale_rows % 128 == 0;
+  experts.scales_of_tiles = shares_scales_in_tiles(s.intermediate, s.scale_rows, false) &&
+                            shares_scales_in_tiles(s.hidden, s.scale_rows, true);
   const GroupedInputs both[2] = {inputs(), inputs()};
   experts.format = format_for_inputs(experts, both, shape);
   const auto bytes = [&](int rows, int columns) {

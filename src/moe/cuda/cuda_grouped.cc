@@ -115,15 +115,14 @@ bool has_scales_of_rows(const ExpertWeights& source) {
 
 // Whether the rows of a tile have one scale for the same inputs.
 bool has_scales_of_tiles(const ExpertWeights& source) {
-  const auto of_rows = [](std::int64_t rows) {
-    return [rows](const quant::Weight& weight) {
+  const auto of = [](bool down) {
+    return [down](const quant::Weight& weight) {
       const kernels::WeightView view = weight.view();
-      return view.block_rows % rows == 0 || view.block_rows >= view.out;
+      return cuda::shares_scales_in_tiles(view.out, view.block_rows, down);
     };
   };
-  return std::ranges::all_of(source.gate, of_rows(64)) &&
-         std::ranges::all_of(source.up, of_rows(64)) &&
-         std::ranges::all_of(source.down, of_rows(128));
+  return std::ranges::all_of(source.gate, of(false)) && std::ranges::all_of(source.up, of(false)) &&
+         std::ranges::all_of(source.down, of(true));
 }
 
 class GroupedWeights final : public PreparedExperts {

@@ -67,24 +67,27 @@ __device__ std::uint32_t codes_of(float first, float second) {
 
 // x / scale, rounded as a division is, with one reciprocal for all of a scale's inputs: a quotient
 // that is nearly right, mended by its remainder (Markstein); for quotients from 2^-12 on, which is
-// what has a code. Scales out of bounds are divided by.
+// what has a code. Both sides are multiplied by a power of two that keeps the reciprocal and the
+// remainder normal: where x leaves float32 by it, its code is the largest, or zero.
 class Divisor {
  public:
   __device__ explicit Divisor(float scale)
-      : scale_(scale),
-        reciprocal_(1 / scale),
-        plain_(!(fabsf(scale) > 0x1p-60F && fabsf(scale) < 0x1p60F)) {}
+      : unit_(fabsf(scale) < 0x1p-60F  ? 0x1p80F
+              : fabsf(scale) > 0x1p60F ? 0x1p-80F
+                                       : 1.0F),
+        // Nothing is left of an infinite one.
+        scale_(isinf(scale) ? 0 : scale * unit_),
+        reciprocal_(1 / (scale * unit_)) {}
   __device__ float operator()(float x) const {
-    if (plain_) return x / scale_;
+    x *= unit_;
     const float near = x * reciprocal_;
     const float remainder = fmaf(-near, scale_, x);
-    // An infinite x leaves no remainder.
+    // An infinite quotient leaves no remainder.
     return isinf(near) ? near : fmaf(remainder, reciprocal_, near);
   }
 
  private:
-  float scale_, reciprocal_;
-  bool plain_;
+  float unit_, scale_, reciprocal_;
 };
 
 // Codes of 4 inputs.

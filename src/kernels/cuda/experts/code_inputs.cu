@@ -15,7 +15,7 @@ constexpr int block_threads = 256;  // of code_blocks
 
 // A row of x is a token's or a place's.
 template <DType type, int row_threads>
-__global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int rows) {
+__global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p) {
   using Scales = InputRounding::Scales;
   launch_dependents();
   wait_for_previous_grid();
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int row
   const int row =
       static_cast<int>(blockIdx.x) * block_rows + static_cast<int>(threadIdx.x) / row_threads;
   const int routed = p.expert_begin[p.experts];
-  if (row >= (p.places == nullptr ? routed : rows)) return;
+  if (row >= (p.places == nullptr ? routed : p.rows)) return;
   const int copies = p.places != nullptr ? p.experts_per_token : 1;
   const Bf16* const x = p.x + static_cast<std::size_t>(row) * p.width;
   const int pieces = p.width / piece;
@@ -52,10 +52,10 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int row
         scale = p.each[expert_of_place(p.expert_begin, p.experts, place)].rounding.scale;
         codes = codes_of<type>(inputs, scale);
       }
-      *reinterpret_cast<uint4*>(p.codes + static_cast<std::size_t>(place) * p.width + at * piece) =
-          codes;
+      *reinterpret_cast<uint4*>(p.to.codes + static_cast<std::size_t>(place) * p.width +
+                                at * piece) = codes;
       if (at % block_pieces == 0)
-        p.scales[static_cast<std::size_t>(at / block_pieces) * p.pitch + place] =
+        p.to.scales[at / block_pieces * p.to.pitch + place] =
             traits.has_nan && type == DType::i8 ? NAN : scale;
     }
   }
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int row
 
 // Inputs that share a scale by blocks of 128: eight lanes have one, of any row.
 template <DType type>
-__global__ void __launch_bounds__(block_threads) code_blocks(CodeExpertInputs p, int rows) {
+__global__ void __launch_bounds__(block_threads) code_blocks(CodeExpertInputs p) {
   launch_dependents();
   wait_for_previous_grid();
   const int pieces = p.width / piece;
@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(block_threads) code_blocks(CodeExpertInputs p,
   const int number =
       (static_cast<int>(blockIdx.x) * block_threads + static_cast<int>(threadIdx.x)) / block_pieces;
   const int lane = static_cast<int>(threadIdx.x) % block_pieces;
+  const int rows = static_cast<int>(p.rows);
   const int row = min(number / row_blocks, rows - 1);
   const int block = number % row_blocks;
   const int at = block * block_pieces + lane;
@@ -94,31 +95,31 @@ __global__ void __launch_bounds__(block_threads) code_blocks(CodeExpertInputs p,
     const int to =
         by_token ? __shfl_sync(0xFFFFFFFF, place, copy % block_pieces, block_pieces) : place;
     if (!mine || to >= routed) continue;
-    *reinterpret_cast<uint4*>(p.codes + static_cast<std::size_t>(to) * p.width + at * piece) =
+    *reinterpret_cast<uint4*>(p.to.codes + static_cast<std::size_t>(to) * p.width + at * piece) =
         codes;
-    if (lane == 0) p.scales[static_cast<std::size_t>(block) * p.pitch + to] = scale;
+    if (lane == 0) p.to.scales[block * p.to.pitch + to] = scale;
   }
 }
 
-void launch_blocks(const CodeExpertInputs& p, std::int64_t rows, StreamHandle stream) {
-  const std::int64_t lanes = rows * ((p.width + 127) / 128) * block_pieces;
+void launch_blocks(const CodeExpertInputs& p, StreamHandle stream) {
+  const std::int64_t lanes = p.rows * ((p.width + 127) / 128) * block_pieces;
   launch("the codes of experts' inputs", code_blocks<DType::f8_e4m3>,
          {.grid = static_cast<unsigned>((lanes + block_threads - 1) / block_threads),
           .threads = block_threads},
-         stream, p, static_cast<int>(rows));
+         stream, p);
 }
 
 template <DType type>
-void launch_rows(const CodeExpertInputs& p, std::int64_t rows, StreamHandle stream) {
+void launch_rows(const CodeExpertInputs& p, StreamHandle stream) {
   constexpr std::int64_t few_rows = 512;
   const auto launch_by = [&](auto row_threads) {
     constexpr int block_rows = threads / row_threads.value;
     launch(
         "the codes of experts' inputs", code_rows<type, row_threads.value>,
-        {.grid = static_cast<unsigned>((rows + block_rows - 1) / block_rows), .threads = threads},
-        stream, p, static_cast<int>(rows));
+        {.grid = static_cast<unsigned>((p.rows + block_rows - 1) / block_rows), .threads = threads},
+        stream, p);
   };
-  if (rows <= few_rows)
+  if (p.rows <= few_rows)
     launch_by(std::integral_constant<int, threads>());
   else
     launch_by(std::integral_constant<int, 32>());
@@ -127,14 +128,13 @@ void launch_rows(const CodeExpertInputs& p, std::int64_t rows, StreamHandle stre
 }  // namespace
 
 void code_expert_inputs(const CodeExpertInputs& p, StreamHandle stream) {
-  if (p.pairs <= 0 || p.width <= 0) return;
-  const std::int64_t rows = p.places != nullptr ? p.pairs / p.experts_per_token : p.pairs;
+  if (p.rows <= 0 || p.width <= 0) return;
   if (p.rounding.scales == InputRounding::Scales::row_block)
-    launch_blocks(p, rows, stream);
+    launch_blocks(p, stream);
   else if (p.rounding.type == DType::i8)
-    launch_rows<DType::i8>(p, rows, stream);
+    launch_rows<DType::i8>(p, stream);
   else
-    launch_rows<DType::f8_e4m3>(p, rows, stream);
+    launch_rows<DType::f8_e4m3>(p, stream);
 }
 
 }  // namespace motley::kernels::cuda

@@ -4,12 +4,13 @@
 
 #include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/primitives/ptx.cuh"
+#include "kernels/input_rounding.h"
 
 namespace motley::kernels::cuda {
 
 // Codes of rows in the order of places.
 struct CodeExpertInputs {
-  std::int64_t pairs = 0;
+  std::int64_t rows = 0;  // of x
   int experts_per_token = 1;
   int width = 0;                               // of a row; 16 divides it
   const Bf16* x = nullptr;                     // [tokens, width], or [pairs, width] by place
@@ -21,9 +22,7 @@ struct CodeExpertInputs {
   // By pair, of rows that ranks cut, which are by place; `pairs_of` has the pair of a place.
   InputMaxima maxima{};
   const std::int32_t* pairs_of = nullptr;
-  unsigned char* codes = nullptr;  // [pairs, width]; rows without an expert are not written
-  float* scales = nullptr;         // [ceil(width / 128), pitch]
-  int pitch = 0;
+  RowCodes to{};  // rows without an expert are not written
 };
 void code_expert_inputs(const CodeExpertInputs& params, StreamHandle stream);
 

@@ -78,8 +78,6 @@ Scratch cut_scratch(const GroupedExperts& g) {
   // Rows of h, too, where down's inputs are arranged, which the scratch does not know.
   const int widest = std::max(g.shape.hidden, g.shape.down_columns());
   p.x_sorted = cut.take<Bf16>(pairs * widest);
-  p.codes = reinterpret_cast<unsigned char*>(p.x_sorted);
-  p.code_scales = cut.take<float>(pairs * ((widest + 127) / 128));
   if (g.deltas.max_terms > 0) {
     p.plan.piece_begin = cut.take<std::int32_t>(tiles + 1);
     p.plan.pieces = cut.take<ExpertPiece>(pairs);
@@ -100,12 +98,13 @@ TensorBoxes<2> boxes_of(const void* base, std::int64_t rows, int columns, unsign
   return {.data = base, .sizes = {columns, rows}, .strides = {columns}, .box = {64, box_rows}};
 }
 
-// `sorted_columns`: of the rows in x_sorted.
+// `sorted_columns`: of the rows in x_sorted or of codes.
 Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
                              const LayerParams& p, const GroupedKernel& kernel,
                              int sorted_columns) {
   // Of codes, a map counts two as one number.
   const int sorted_numbers = kernel.coded_inputs ? sorted_columns / 2 : sorted_columns;
+  const void* const sorted = kernel.coded_inputs ? static_cast<void*>(p.inputs.codes) : p.x_sorted;
   const unsigned weight_box = count_rows(kernel.rows) < 128 ? 64 : 128;
   const std::int64_t experts = g.shape.experts;
   const auto make = [&](const void* base, std::int64_t rows, int columns, unsigned box_rows) {
@@ -120,7 +119,7 @@ Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
   for (int wide = 0; wide < 2; ++wide) {
     const unsigned box = wide == 0 ? 8 : 64;
     MOTLEY_TRY(maps.h[wide], make(p.h, p.pairs, p.inner, box));
-    MOTLEY_TRY(maps.x_sorted[wide], make(p.x_sorted, p.pairs, sorted_numbers, box));
+    MOTLEY_TRY(maps.x_sorted[wide], make(sorted, p.pairs, sorted_numbers, box));
   }
   return maps;
 }
@@ -137,7 +136,6 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.tokens = static_cast<int>(g.tokens);
   p.top_k = g.experts_per_token;
   p.pairs = p.tokens * p.top_k;
-  p.code_pitch = p.pairs;
   p.row_scaled_codes = has_row_scaled_codes(g);
   p.tile_scaled_codes = g.weights.scales_of_tiles;
   p.experts = g.shape.experts;
@@ -247,23 +245,47 @@ void find_maxima(const GroupedExperts& g, const LayerParams& p, StreamHandle str
   (*g.cut.over_ranks)();
 }
 
-// Writes the codes of the phase's inputs and their scales.
-void code_phase(const GroupedExperts& g, const LayerParams& p, int seam, StreamHandle stream) {
-  code_expert_inputs({.pairs = p.pairs,
+// Writes the codes of x and their scales.
+void code_x(const GroupedExperts& g, LayerParams& p, StreamHandle stream) {
+  p.inputs = row_codes_in(p.x_sorted, p.pairs, p.hidden);
+  code_expert_inputs({.rows = p.tokens,
                       .experts_per_token = p.top_k,
-                      .width = seam == 0 ? p.hidden : p.inner,
-                      .x = seam == 0 ? p.x : p.h,
-                      .places = seam == 0 ? p.plan.places : nullptr,
+                      .width = p.hidden,
+                      .x = p.x,
+                      .places = p.plan.places,
                       .expert_begin = p.plan.expert_begin,
                       .experts = p.experts,
-                      .rounding = g.inputs[seam].rounding,
-                      .each = g.inputs[seam].each,
-                      .maxima = seam == 0 ? InputMaxima{} : g.cut.own(),
-                      .pairs_of = p.plan.order,
-                      .codes = p.codes,
-                      .scales = p.code_scales,
-                      .pitch = p.code_pitch},
+                      .rounding = g.inputs[0].rounding,
+                      .each = g.inputs[0].each,
+                      .to = p.inputs},
                      stream);
+}
+
+// The same of h, if gate_up's tiles have not written them.
+void code_h(const GroupedExperts& g, LayerParams& p, StreamHandle stream) {
+  if (p.h_codes.codes != nullptr) {
+    p.inputs = p.h_codes;
+    return;
+  }
+  p.inputs = row_codes_in(p.x_sorted, p.pairs, p.inner);
+  code_expert_inputs({.rows = p.pairs,
+                      .width = p.inner,
+                      .x = p.h,
+                      .expert_begin = p.plan.expert_begin,
+                      .experts = p.experts,
+                      .rounding = g.inputs[1].rounding,
+                      .each = g.inputs[1].each,
+                      .maxima = g.cut.own(),
+                      .pairs_of = p.plan.order,
+                      .to = p.inputs},
+                     stream);
+}
+
+// Where gate_up's tiles write codes of h in its place.
+RowCodes codes_of_h(const GroupedExperts& g, const LayerParams& p, const GroupedKernel& kernel) {
+  const bool in_tiles = kernel.rounds_h && g.cut.scales == 0 &&
+                        g.inputs[1].rounding.scales == InputRounding::Scales::row_block;
+  return in_tiles ? row_codes_in(p.h, p.pairs, p.inner) : RowCodes{};
 }
 
 // Writes the phase's inputs to x_sorted as its weights take them.
@@ -307,7 +329,13 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
       .shared_bytes =
           static_cast<std::size_t>(ring + l.permute_lanes * p.hidden * 2 + 1024 + slack)};
   const TensorMapEncoder encoder = device.encode_tensor_map();
-  MOTLEY_TRY(KernelMaps maps, make_maps(encoder, params, p, kernel, p.hidden));
+  p.h_codes = codes_of_h(params, p, kernel);
+  p.h_rounding = params.inputs[1].rounding;
+  KernelMaps maps{};
+  const auto map = [&](int sorted_columns) -> Result<void> {
+    MOTLEY_TRY(maps, make_maps(encoder, params, p, kernel, sorted_columns));
+    return {};
+  };
   if (!tiles.sort_inside) plan(params, p, stream);
   const auto launch_phase = [&](Phase phase) {
     l.phase = phase;
@@ -323,21 +351,25 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
     l.arranged = params.inputs[seam].each != nullptr;
     if (!l.arranged) return;
     if (seam == 1) find_maxima(params, p, stream);
-    kernel.coded_inputs ? code_phase(params, p, seam, stream)
-                        : arrange_phase(params, p, seam, stream);
+    if (!kernel.coded_inputs)
+      arrange_phase(params, p, seam, stream);
+    else if (seam == 0)
+      code_x(params, p, stream);
+    else
+      code_h(params, p, stream);
   };
   if (arranges || (lora && tiles.tall())) {
     shrink(0);
     arrange(0);
+    MOTLEY_TRY_VOID(map(p.hidden));
     MOTLEY_TRY_VOID(launch_phase(Phase::gate_up));
     shrink(1);
     arrange(1);
-    if (l.arranged) {
-      MOTLEY_TRY(maps, make_maps(encoder, params, p, kernel, p.down_columns));
-    }
+    if (l.arranged) MOTLEY_TRY_VOID(map(p.down_columns));
     l.permute_lanes = 0;
     MOTLEY_TRY_VOID(launch_phase(Phase::down));
   } else {
+    MOTLEY_TRY_VOID(map(p.hidden));
     MOTLEY_TRY_VOID(launch_phase(Phase::both));
   }
   if (tiles.sum_inside) return {};

@@ -67,13 +67,14 @@ struct PackedScale {
       : w(weight), at(row / weight.block_rows * weight.groups() + k / weight.block_columns) {}
 
   // In its own type if that has this width, else as float32.
-  __device__ void put(unsigned char* to, int bytes) const {
+  __device__ void put(unsigned char* to, const BlobLayout& blob) const {
+    const int bytes = blob.scale_bytes;
     if (bytes == 4) {
       *reinterpret_cast<float*>(to) = scale_at(w, at) * w.scale_factor;
     } else if (bytes == 2) {
       *reinterpret_cast<std::uint16_t*>(to) = static_cast<const std::uint16_t*>(w.scales)[at];
     } else {
-      *to = static_cast<const unsigned char*>(w.scales)[at];
+      *to = static_cast<const unsigned char*>(w.scales)[at] + blob.scale_offset;
     }
   }
   __device__ unsigned char zero() const {
@@ -116,18 +117,18 @@ __device__ uint4 pack_row_codes(const PackMatrix& p, int expert, int packed_row,
 }
 
 __device__ void pack_scales(const PackMatrix& p, int expert, int first_row, int first_k,
-                            unsigned char* to) {
+                            unsigned char* blob) {
   const int rows = p.blob.rows;
   for (int i = static_cast<int>(threadIdx.x); i < rows * p.blob.scales; i += threads) {
     const int packed_row = first_row + i % rows;
     const int k = first_k + i / rows * (128 / p.blob.scales);
-    unsigned char* const group = to + i / rows * p.blob.group_bytes();
-    unsigned char* const scale = group + i % rows * p.blob.scale_bytes;
-    unsigned char* const zero = group + rows * p.blob.scale_bytes + i % rows;
+    const int at = p.blob.scale_at(i % rows, i / rows);
+    unsigned char* const scale = blob + p.blob.code_bytes() + at * p.blob.scale_bytes;
+    unsigned char* const zero = blob + p.blob.zeros_at() + at;
     if (packed_row < p.rows && k < p.columns) {
       int row = 0;
       const PackedScale from(source_of(p, expert, packed_row, row), row, k);
-      from.put(scale, p.blob.scale_bytes);
+      from.put(scale, p.blob);
       if (p.blob.zero_points) *zero = from.zero();
     } else {
       for (int byte = 0; byte < p.blob.scale_bytes; ++byte) scale[byte] = 0;
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(threads) pack_blobs(PackMatrix p) {
             pack_codes(p, expert, first_row, first_k + i / 128 * (256 / p.blob.bits), i % 128);
       }
     }
-    pack_scales(p, expert, first_row, first_k, to + p.blob.code_bytes());
+    pack_scales(p, expert, first_row, first_k, to);
   }
   if (!p.blob.row_scales) return;
   for (int packed_row = static_cast<int>(blockIdx.y * threads + threadIdx.x); packed_row < p.rows;

@@ -46,25 +46,40 @@ inline constexpr auto all_expert_formats = std::to_array(
      ExpertFormat::fp8, ExpertFormat::fp8_fine, ExpertFormat::mxfp8, ExpertFormat::mxfp4,
      ExpertFormat::nvfp4, ExpertFormat::int8_rows, ExpertFormat::fp8_rows});
 
+// Decoded weights are this times what they mean, and so are the sums until they are stored: it
+// keeps factors in the range of bf16.
+inline constexpr float int4_unit = 0x1p-64F;
+inline constexpr int fp4_unit_exponent = -64;
+inline constexpr float fp4_unit = 0x1p-64F;
+
 // Formats of codes: [E][rows / 128][128 k][128 / blob rows] of blobs of 128 k. In a blob of 64 rows
 // thread t of a warpgroup has 16 bytes at i 2048 + t 16, the words of four (4 bits) or two (8 bits)
 // k16 steps. Code j (0..3) of a step's words is the even k of A register j, code j + 4 the odd k
-// beside it. A blob of 128 rows has the codes of one after the other, with the 128-byte swizzle.
-// Scales [scales][rows] follow, with the zero points [rows] of each. Padding behind the true rows
-// and columns means zero.
+// beside it. A thread's two rows, 8 apart, have their scales beside each other behind the codes:
+// [32 pairs][scales][2], and zero points in the same order behind those. A blob of 128 rows has the
+// codes of one after the other, with the 128-byte swizzle, and then a scale of each. Padding behind
+// the true rows and columns means zero.
 struct BlobLayout {
   int bits = 4;    // of a code
   int scales = 1;  // per 128 k
   int scale_bytes = 2;
+  int scale_offset = 0;      // added to scales of a byte
   bool zero_points = false;  // bytes
   bool row_scales = false;   // float32, in memory of their own
   int rows = 64;
 
   constexpr MOTLEY_HOST_DEVICE int code_bytes() const { return 16 * bits * rows; }
-  constexpr MOTLEY_HOST_DEVICE int group_bytes() const {
-    return rows * (scale_bytes + (zero_points ? 1 : 0));
+  constexpr MOTLEY_HOST_DEVICE int bytes() const {
+    return code_bytes() + rows * scales * (scale_bytes + (zero_points ? 1 : 0));
   }
-  constexpr MOTLEY_HOST_DEVICE int bytes() const { return code_bytes() + scales * group_bytes(); }
+  // Where a row's scale of a group stands among all; zero points have its order, too.
+  constexpr MOTLEY_HOST_DEVICE int scale_at(int row, int group) const {
+    if (rows == 128) return row;
+    return ((row / 16 * 8 + row % 8) * scales + group) * 2 + row % 16 / 8;
+  }
+  constexpr MOTLEY_HOST_DEVICE int zeros_at() const {
+    return code_bytes() + rows * scales * scale_bytes;
+  }
 };
 constexpr MOTLEY_HOST_DEVICE BlobLayout blob_layout(ExpertFormat format) {
   switch (format) {
@@ -88,7 +103,7 @@ constexpr MOTLEY_HOST_DEVICE BlobLayout blob_layout(ExpertFormat format) {
     case ExpertFormat::mxfp8:
       return {.bits = 8, .scales = 4, .scale_bytes = 1};
     case ExpertFormat::mxfp4:
-      return {.scales = 4, .scale_bytes = 1};
+      return {.scales = 4, .scale_bytes = 1, .scale_offset = 126 + fp4_unit_exponent};
     case ExpertFormat::nvfp4:
       return {.scales = 8, .scale_bytes = 1, .row_scales = true};
     case ExpertFormat::int8_rows:
@@ -103,10 +118,6 @@ constexpr bool has_coded_inputs(ExpertFormat format) {
   return format == ExpertFormat::int8_rows || format == ExpertFormat::fp8_rows;
 }
 
-// Decoded weights are this times what they mean, and so are the sums until they are stored: it
-// keeps factors in the range of bf16.
-inline constexpr float int4_unit = 0x1p-64F;
-inline constexpr float fp4_unit = 0x1p-64F;
 // The largest scale of MXFP4 whose products stay in that range, as its code: 2^65.
 inline constexpr int max_mxfp4_scale = 192;
 constexpr float decoded_unit(ExpertFormat format) {
@@ -135,6 +146,12 @@ struct PackedExperts {
   const float* gate_up_rows = nullptr;  // row scales [E, 2 I], in the order of packed rows
   const float* down_rows = nullptr;     // [E, H]
 };
+
+// Whether `rows` rows have the same scales in a tile that has 128 of down's, or 64 of gate's or
+// up's.
+constexpr bool shares_scales_in_tiles(std::int64_t rows, std::int64_t block_rows, bool down) {
+  return block_rows % (down ? 128 : 64) == 0 || block_rows >= rows;
+}
 
 std::size_t packed_expert_bytes(ExpertFormat format, int experts, int rows, int columns);
 

@@ -99,6 +99,10 @@ __device__ inline void bulk_store(void* dst, uint32_t src, uint32_t bytes) {
 __device__ inline void bulk_store_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+// Waits until shared memory that this thread's bulk stores read may be written.
+__device__ inline void bulk_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -302,6 +306,10 @@ __device__ inline void store_shared_16(uint32_t addr, const uint4& v) {
 __device__ inline void store_shared_8(uint32_t addr, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(addr), "f"(x), "f"(y) : "memory");
 }
+__device__ inline void store_shared_2(uint32_t addr, uint32_t low) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(addr), "h"(static_cast<unsigned short>(low))
+               : "memory");
+}
 __device__ inline float2 load_shared_8(uint32_t addr) {
   float2 v;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(addr) : "memory");
@@ -311,6 +319,28 @@ __device__ inline float load_shared_f32(uint32_t addr) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(addr) : "memory");
   return v;
+}
+// `count` words beside each other, aligned to 16 bytes or to all of them.
+template <int count>
+__device__ inline void load_shared_words(uint32_t (&to)[count], uint32_t addr) {
+  if constexpr (count == 1) {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to[0]) : "r"(addr) : "memory");
+  } else if constexpr (count == 2) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "r"(addr)
+                 : "memory");
+  } else {
+    static_assert(count % 4 == 0);
+#pragma unroll
+    for (int i = 0; i < count; i += 4) {
+      const uint4 v = load_shared_16(addr + i * 4);
+      to[i] = v.x;
+      to[i + 1] = v.y;
+      to[i + 2] = v.z;
+      to[i + 3] = v.w;
+    }
+  }
 }
 __device__ inline uint32_t load_shared_u8(uint32_t addr) {
   uint32_t v;

@@ -18,7 +18,12 @@ struct Activator {
   __device__ float operator()(float gate, float up) const {
     gate += gate_bias;
     up += up_bias;
-    if (!clamped) return __fdividef(gate, 1.0F + __expf(-gate)) * up;
+    return clamped ? clamped_swiglu(gate, up) : silu_mul(gate, up);
+  }
+  __device__ static float silu_mul(float gate, float up) {
+    return __fdividef(gate, 1.0F + __expf(-gate)) * up;
+  }
+  __device__ float clamped_swiglu(float gate, float up) const {
     // Written so that NaN stays NaN.
     if (gate > limit) gate = limit;
     if (up > limit) up = limit;

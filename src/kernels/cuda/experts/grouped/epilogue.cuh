@@ -20,13 +20,16 @@ inline constexpr int store_bytes = S::coded_inputs && !S::small ? token_rows_byt
                                    : S::blocks == 1             ? 4 * 768
                                                                 : 32 * (128 + 16);
 
+// Tiles of 160 leave no room for a second one.
+template <class S, int max_width>
+inline constexpr int store_buffers = S::bf16 && S::blocks == 2 && max_width == 128 ? 2 : 1;
+
 // Stores to h[place][inner]: this warpgroup's blocks of 64 packed rows are 32 columns each, from
 // `col` on. Wide tiles are staged in the warpgroup's shared-memory buffer and stored token by token
 // over all its columns, so that stores are whole cache lines: a partial line costs L2 as much.
 template <class S, int N>
 __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const LayerParams& p,
-                                     const Item& item, int col, std::uint32_t buffer,
-                                     int warpgroup) {
+                                     const Item& item, int col, const ConsumerState& s) {
   const int t = thread_here() % 128;
   const int lane = t % 32;
   const int own = col + t / 32 * 8;  // of the first block; inner is a multiple of 8
@@ -58,8 +61,8 @@ __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const L
   } else {
     constexpr int chunks = S::blocks * 4;  // of 8 columns, per token
     constexpr int pitch = chunks * 16 + 16;
-    const std::uint32_t to = buffer + lane * pitch + t / 32 * 16;
-    const std::uint32_t from = buffer + t / chunks * pitch + t % chunks * 16;
+    const std::uint32_t to = s.buffer + lane * pitch + t / 32 * 16;
+    const std::uint32_t from = s.buffer + t / chunks * pitch + t % chunks * 16;
     const bool mine = col + t % chunks * 8 < p.inner;
 #pragma unroll
     for (int c = 0; c < N / 32; ++c) {
@@ -72,14 +75,16 @@ __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const L
           const float* const v = d[b] + 16 * c + 4 * q;
           r[b][q] = pack(activate[b](v[0], v[2]), activate[b](v[1], v[3]));
         }
-      consumer_barrier(warpgroup);
+      // Behind its barrier, nobody reads the other buffer.
+      const std::uint32_t turn = c % 2 * s.second_buffer;
+      if (c == 0 || s.second_buffer == 0) consumer_barrier(s.warpgroup);
 #pragma unroll
-      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 64, r[b]);
-      consumer_barrier(warpgroup);
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + turn + b * 64, r[b]);
+      consumer_barrier(s.warpgroup);
 #pragma unroll
       for (int i = 0; i < 32 * chunks / 128; ++i) {
         const int row = 32 * c + t / chunks + i * (128 / chunks);
-        const uint4 v = load_shared_16(from + i * (128 / chunks) * pitch);
+        const uint4 v = load_shared_16(from + turn + i * (128 / chunks) * pitch);
         if (row < item.count && mine)
           *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.inner + col +
                                     t % chunks * 8) = v;
@@ -92,7 +97,7 @@ __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const L
 // one block, each warp stores its own part.
 template <class S, int N>
 __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const LayerParams& p,
-                                  const Item& item, int col, std::uint32_t buffer, int warpgroup) {
+                                  const Item& item, int col, const ConsumerState& s) {
   const int t = thread_here() % 128;
   const int lane = t % 32;
   const int own = col + t / 32 * 16;  // of the first block
@@ -128,7 +133,7 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
     static_assert(16 * pitch <= store_bytes<S> / (4 / warps));
     const int of = t % threads;
     const int begin = S::blocks == 1 ? own : col;
-    if constexpr (S::blocks == 1) buffer += t / 32 * (store_bytes<S> / 4);
+    const std::uint32_t buffer = s.buffer + (S::blocks == 1 ? t / 32 * (store_bytes<S> / 4) : 0);
     const std::uint32_t to = buffer + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16 +
                              (S::blocks == 1 ? 0 : t / 32 * 32);
     const std::uint32_t from = buffer + of / chunks * pitch + of % chunks * 16;
@@ -137,7 +142,7 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
       if constexpr (S::blocks == 1)
         __syncwarp();
       else
-        consumer_barrier(warpgroup);
+        consumer_barrier(s.warpgroup);
     };
 #pragma unroll
     for (int c = 0; c < N / 16; ++c) {
@@ -150,14 +155,15 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
           const float* const v = d[b] + 8 * c + 2 * i;
           r[b][i] = pack(v[0] + bias[b][i % 2], v[1] + bias[b][i % 2]);
         }
-      meet();
+      const std::uint32_t turn = c % 2 * s.second_buffer;
+      if (c == 0 || s.second_buffer == 0) meet();
 #pragma unroll
-      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 128, r[b]);
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + turn + b * 128, r[b]);
       meet();
 #pragma unroll
       for (int i = 0; i < 16 * chunks / threads; ++i) {
         const int row = 16 * c + of / chunks + i * (threads / chunks);
-        const uint4 v = load_shared_16(from + i * (threads / chunks) * pitch);
+        const uint4 v = load_shared_16(from + turn + i * (threads / chunks) * pitch);
         if (row < item.count && mine)
           *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.hidden + begin +
                                     of % chunks * 8) = v;
@@ -257,9 +263,9 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   }
   if (first) {
     if constexpr (tokens_are_rows<S, N>)
-      store_gate_up_tokens<S, N>(acc, p, item, s.buffer, s.warpgroup);
+      store_gate_up_tokens<S, N>(acc, p, item, s);
     else
-      store_gate_up<S, N>(acc, p, item, row / 2, s.buffer, s.warpgroup);
+      store_gate_up<S, N>(acc, p, item, row / 2, s);
     if (!S::lora && l.phase != Phase::both) return;
     signal();  // not signalled yet if there was no second step
     consumer_barrier(s.warpgroup);
@@ -267,9 +273,9 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
     if constexpr (!S::signals_late) s.signal(p);
   } else {
     if constexpr (tokens_are_rows<S, N>)
-      store_down_tokens<S, N>(acc, p, item, s.buffer, s.warpgroup);
+      store_down_tokens<S, N>(acc, p, item, s);
     else
-      store_down<S, N>(acc, p, item, row, s.buffer, s.warpgroup);
+      store_down<S, N>(acc, p, item, row, s);
     if constexpr (S::small) {
       if (s.sum && row < p.hidden) sum_tokens<S>(p, tables, item, s, row);
     }

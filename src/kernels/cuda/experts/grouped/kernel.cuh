@@ -158,10 +158,12 @@ template <class S, int max_width>
 __device__ __forceinline__ void run_consumer(const LayerParams& p, const LaunchParams& l,
                                              const Tables& tables, Pipelines& pipelines,
                                              int warpgroup) {
-  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * store_bytes<S>];
+  constexpr int buffers = store_buffers<S, max_width>;
+  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * buffers * store_bytes<S>];
   __shared__ unsigned char last[S::warpgroups][max_width];
   ConsumerState s{.ring = pipelines.ring,
-                  .buffer = smem_addr(store_buffer) + warpgroup * store_bytes<S>,
+                  .buffer = smem_addr(store_buffer) + warpgroup * buffers * store_bytes<S>,
+                  .second_buffer = buffers > 1 ? store_bytes<S> : 0,
                   .last = last[warpgroup],
                   .warpgroup = warpgroup,
                   .copied = l.gather == Gather::copies,
@@ -171,10 +173,11 @@ __device__ __forceinline__ void run_consumer(const LayerParams& p, const LaunchP
     const Item& item = pipelines.queue.front();
     if (item.kind == ItemKind::end) break;
     const int width = item.width;
-    if (width == 8) run_tile<S, 8>(p, l, tables, item, s);
-    if constexpr (max_width >= 16)
+    if constexpr (S::least_width <= 8)
+      if (width == 8) run_tile<S, 8>(p, l, tables, item, s);
+    if constexpr (S::least_width <= 16 && max_width >= 16)
       if (width == 16) run_tile<S, 16>(p, l, tables, item, s);
-    if constexpr (max_width >= 32)
+    if constexpr (S::least_width <= 32 && max_width >= 32)
       if (width == 32) run_tile<S, 32>(p, l, tables, item, s);
     if constexpr (max_width >= 64)
       if (width == 64) run_tile<S, 64>(p, l, tables, item, s);
@@ -185,6 +188,7 @@ __device__ __forceinline__ void run_consumer(const LayerParams& p, const LaunchP
     pipelines.queue.pop();
   }
   if constexpr (S::signals_late) s.signal(p);
+  if constexpr (rounds_h<S>) bulk_store_wait();
 }
 
 template <class S, int max_width, int blocks_per_sm>

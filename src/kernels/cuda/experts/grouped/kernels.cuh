@@ -22,6 +22,7 @@ GroupedKernel describe(std::string_view name) {
           .warpgroups = S::warpgroups,
           .weight_bytes = S::weight_bytes,
           .coded_inputs = S::coded_inputs,
+          .rounds_h = rounds_h<S>,
           .max_sorted_inside = S::inside};
 }
 

@@ -25,6 +25,7 @@ struct GroupedKernel {
   int warpgroups = 0;         // of consumers
   int weight_bytes = 0;       // of a stage
   bool coded_inputs = false;  // token rows are codes
+  bool rounds_h = false;      // to them, in gate_up's tiles, where blocks of 128 share a scale
   int max_sorted_inside = 0;  // pairs x terms of a label that one block can sort
 
   bool is_tall() const { return max_width > 16; }

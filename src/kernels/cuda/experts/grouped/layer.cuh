@@ -9,6 +9,7 @@
 #include "kernels/cuda/experts/grouped/weight_formats.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/ptx.cuh"
+#include "kernels/input_rounding.h"
 
 namespace motley::kernels::cuda::grouped {
 
@@ -60,10 +61,9 @@ struct LayerParams {
   Bf16* partial;  // [pairs, hidden] by place, rounded once, without the routing weight
   // [pairs, hidden] by place; where inputs are arranged, [pairs, columns] of the phase.
   Bf16* x_sorted;
-  // In place of x_sorted where token rows are codes; scales are [128 k][code_pitch] by place.
-  unsigned char* codes;
-  float* code_scales;
-  int code_pitch;
+  RowCodes inputs;   // the phase's by place, in place of x_sorted, where token rows are codes
+  RowCodes h_codes;  // in place of h, if gate_up's tiles round it
+  InputRounding h_rounding;
   bool row_scaled_codes;   // each row of weights and each token row has one scale
   bool tile_scaled_codes;  // else 128 rows of down, 64 of gate or up have the same in a blob
   void* out;               // [tokens, hidden]
@@ -86,7 +86,7 @@ struct LaunchParams {
   bool inside;       // every block sorts the pairs by itself
   bool round_robin;  // blocks take items round robin, without a counter
   bool sum;          // the last down tile of a token sums its experts
-  // Token rows of tiles are in x_sorted or codes, complete; those of shrinks are not.
+  // Token rows of tiles are in x_sorted or inputs, complete; those of shrinks are not.
   bool arranged;
   int depth;  // stages of the ring
   int token_bytes;
@@ -98,7 +98,7 @@ struct KernelMaps {
   CUtensorMap gate_up, down;  // boxes of 128 or 64 rows
   CUtensorMap x_row;          // boxes of one row of x
   CUtensorMap h[2];           // boxes of 8 and of 64 rows
-  CUtensorMap x_sorted[2];    // or codes
+  CUtensorMap x_sorted[2];    // or inputs
 };
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
@@ -127,6 +127,8 @@ struct TileShape {
   // A tile of gate_up is signalled as stored only during the products of the next one.
   static constexpr bool signals_late = bf16 && !small;
   static constexpr int rows = warpgroups * blocks * 64;
+  // The narrowest token side. From 64 on tokens are the rows of all products of codes.
+  static constexpr int least_width = coded_inputs && blocks == 2 ? 64 : 8;
   static constexpr int threads = 128 * (warpgroups + 1);
   static constexpr int atoms = Format::stage_k / 64;  // of 64 k each, per stage
   // slots of a token that the sum loads at a time
@@ -161,7 +163,9 @@ struct TileShape {
 };
 
 // The widths of a tile's token side.
-__host__ __device__ inline int width_for(int count) {
+template <class S>
+__device__ inline int width_for(int count) {
+  if constexpr (S::least_width == 64) return count <= 64 ? 64 : 128;
   return count <= 8     ? 8
          : count <= 16  ? 16
          : count <= 32  ? 32

@@ -22,9 +22,6 @@ struct CodeSteps {
 
   // Whether a group begins with a step.
   static constexpr MOTLEY_HOST_DEVICE bool begins_group(int step) { return step % per_group == 0; }
-  __device__ static std::uint32_t group_at(std::uint32_t blob, int step) {
-    return blob + S::layout.code_bytes() + step / per_group * S::layout.group_bytes();
-  }
 };
 
 // A thread's codes and scales of its rows in each block of 64, and where it finds them.
@@ -33,15 +30,15 @@ struct CodeRows {
   using Steps = CodeSteps<S>;
   using Decoder = typename S::Decoder;
 
-  std::uint32_t words_at, blob_at;  // in the first stage
-  int row;
+  std::uint32_t words_at, scales_at;  // in the first stage
+  int pair;
   uint4 words[S::blocks];  // of one load
   typename Decoder::Stored scales[S::blocks];
 
   __device__ CodeRows(std::uint32_t blob, int t)
       : words_at(made_here(blob + t * 16)),
-        blob_at(made_here(blob)),
-        row(static_cast<int>(made_here(16 * (t / 32) + t % 32 / 4))) {}
+        scales_at(made_here(blob + S::layout.code_bytes())),
+        pair(static_cast<int>(made_here(t / 4))) {}
 
   // `stage`: its offset from the first.
   __device__ void load(std::uint32_t stage, int load) {
@@ -49,10 +46,10 @@ struct CodeRows {
     for (int r = 0; r < S::blocks; ++r)
       words[r] = load_shared_16(words_at + stage + r * S::block_bytes + load * 2048);
   }
-  __device__ void load_groups(std::uint32_t stage, int step) {
+  __device__ void load_scales(std::uint32_t stage) {
 #pragma unroll
     for (int r = 0; r < S::blocks; ++r)
-      scales[r] = Decoder::load(Steps::group_at(blob_at + stage + r * S::block_bytes, step), row);
+      scales[r] = Decoder::Stored::load(scales_at + stage + r * S::block_bytes, pair);
   }
   // The words of one step of a load.
   __device__ void take(int r, int step, std::uint32_t (&step_words)[Steps::words]) const {
@@ -83,7 +80,7 @@ __device__ inline void multiply_codes_few(float (&acc)[S::blocks][N / 2], Ring& 
   bar_wait(ring.full_bar(), ring.parity);
   std::uint32_t stage = ring.slot * ring.stage_bytes;
   rows.load(stage, 0);
-  rows.load_groups(stage, 0);
+  rows.load_scales(stage);
   for (int kb = 0; kb < steps; ++kb) {
     typename Decoder::Scale low[S::blocks];
     typename Decoder::Scale high[S::blocks];
@@ -101,11 +98,10 @@ __device__ inline void multiply_codes_few(float (&acc)[S::blocks][N / 2], Ring& 
           load_matrix_x4(b[i], ((tokens_at + stage) ^ (i * (128 / loads))) + k / 4 * (N * 128));
       }
       if (Steps::begins_group(k)) {
-        if (k > 0) rows.load_groups(stage, k);
 #pragma unroll
         for (int r = 0; r < S::blocks; ++r) {
-          low[r] = Decoder::template scale<true>(rows.scales[r], half);
-          high[r] = Decoder::template scale<false>(rows.scales[r], half);
+          low[r] = Decoder::template scale<true>(rows.scales[r], k / Steps::per_group, half);
+          high[r] = Decoder::template scale<false>(rows.scales[r], k / Steps::per_group, half);
         }
       }
 #pragma unroll
@@ -129,44 +125,41 @@ __device__ inline void multiply_codes_few(float (&acc)[S::blocks][N / 2], Ring& 
       stage = ring.slot * ring.stage_bytes;
     }
     rows.load(stage, 0);
-    rows.load_groups(stage, 0);
+    rows.load_scales(stage);
     ring.release_read(done);
   }
 }
 
-// The codes of one load of a block, and the scales of its first step.
+// The codes of one load of a block, and all its scales.
 template <class S>
 struct CodeLoad {
   std::uint32_t words[4];
   typename S::Decoder::Stored scales;
 
-  __device__ void load(std::uint32_t blob, int load, int t, int row) {
-    using Steps = CodeSteps<S>;
+  __device__ void load(std::uint32_t blob, int load, int t) {
     const uint4 stored = load_shared_16(blob + load * 2048 + t * 16);
     words[0] = stored.x;
     words[1] = stored.y;
     words[2] = stored.z;
     words[3] = stored.w;
-    if (Steps::begins_group(load * Steps::per_load)) load_group(blob, load * Steps::per_load, row);
-  }
-  __device__ void load_group(std::uint32_t blob, int step, int row) {
-    scales = S::Decoder::load(CodeSteps<S>::group_at(blob, step), row);
+    if (load == 0) scales = S::Decoder::Stored::load(blob + S::layout.code_bytes(), t / 4);
   }
 };
 
 // Decodes two k16 steps from `step` on, whose codes are loaded.
 template <class S>
-__device__ inline void decode_batch(CodeLoad<S>& now, std::uint32_t blob, int step, int row,
-                                    HalfType half, std::uint32_t (&a)[2][4]) {
+__device__ inline void decode_batch(const CodeLoad<S>& now, int step, HalfType half,
+                                    std::uint32_t (&a)[2][4]) {
   using Decoder = typename S::Decoder;
   using Steps = CodeSteps<S>;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int at = (step + i) % Steps::per_load;
-    if (at > 0 && Steps::begins_group(step + i)) now.load_group(blob, step + i, row);
-    const std::uint32_t* const words = now.words + at * Steps::words;
-    Decoder::template decode<true>(words, Decoder::template scale<true>(now.scales, half), a[i]);
-    Decoder::template decode<false>(words, Decoder::template scale<false>(now.scales, half), a[i]);
+    const int group = (step + i) / Steps::per_group;
+    const std::uint32_t* const words = now.words + (step + i) % Steps::per_load * Steps::words;
+    Decoder::template decode<true>(words, Decoder::template scale<true>(now.scales, group, half),
+                                   a[i]);
+    Decoder::template decode<false>(words, Decoder::template scale<false>(now.scales, group, half),
+                                    a[i]);
   }
 }
 
@@ -175,7 +168,6 @@ __device__ inline void multiply_codes(float (&acc)[S::blocks][N / 2], Ring& ring
                                       int warpgroup, bool fence, HalfType half) {
   using Steps = CodeSteps<S>;
   const int t = thread_here() % 128;
-  const int row = 16 * (t / 32) + t % 32 / 4;
   const auto blob_of = [&](int r) {
     return ring.data() + (warpgroup * S::blocks + r) * S::block_bytes;
   };
@@ -184,7 +176,7 @@ __device__ inline void multiply_codes(float (&acc)[S::blocks][N / 2], Ring& ring
   std::uint32_t a[2][batch][4];
   CodeLoad<S> now;
   bar_wait(ring.full_bar(), ring.parity);
-  now.load(blob_of(0), 0, t, row);
+  now.load(blob_of(0), 0, t);
   for (int kb = 0; kb < steps; ++kb) {
     if (fence) fence_async_shared();
     const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
@@ -193,7 +185,7 @@ __device__ inline void multiply_codes(float (&acc)[S::blocks][N / 2], Ring& ring
 #pragma unroll
       for (int k = 0; k < 8; k += batch) {
         const int buffer = k / batch % 2;
-        decode_batch<S>(now, blob_of(r), k, row, half, a[buffer]);
+        decode_batch<S>(now, k, half, a[buffer]);
         mma_fence();
 #pragma unroll
         for (int i = 0; i < batch; ++i)
@@ -203,14 +195,14 @@ __device__ inline void multiply_codes(float (&acc)[S::blocks][N / 2], Ring& ring
         // The next codes are loaded during these products.
         if ((k + batch) % Steps::per_load == 0) {
           if (k + batch < 8) {
-            now.load(blob_of(r), (k + batch) / Steps::per_load, t, row);
+            now.load(blob_of(r), (k + batch) / Steps::per_load, t);
           } else if (r + 1 < S::blocks) {
-            now.load(blob_of(r + 1), 0, t, row);
+            now.load(blob_of(r + 1), 0, t);
           } else {
             ring.next();
             if (kb + 1 < steps) {
               bar_wait(ring.full_bar(), ring.parity);
-              now.load(blob_of(0), 0, t, row);
+              now.load(blob_of(0), 0, t);
             }
           }
         }

@@ -1,6 +1,6 @@
 // The K loop of a consumer warpgroup where token rows are codes, too. Both operands stay in shared
 // memory, and either can be the 64 rows of a product: rows of weights, beside a tile's tokens; or,
-// in wide tiles, tokens, beside 128 rows of weights, whose scales then are few for each thread.
+// in wide tiles, tokens, beside rows of weights, whose scales then are few for each thread.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/ring.cuh"
@@ -10,7 +10,13 @@ namespace motley::kernels::cuda::grouped {
 
 // FP8 factors are widened to registers, and so must be the rows of a product.
 template <class S, int N>
-inline constexpr bool tokens_are_rows = S::coded_inputs && N == 128 && !S::f8;
+inline constexpr bool tokens_are_rows =
+    S::coded_inputs && !S::f8 && (N == 128 || S::least_width == 64);
+
+// Warpgroups share out the tokens of wide tiles; those of narrow ones are rows for each, beside its
+// part of the weights.
+template <class S, int N>
+inline constexpr bool shares_tokens = tokens_are_rows<S, N> && N == 128;
 
 // Where a stage has one side's 128 k of codes, and their scales.
 struct CodeSide {
@@ -21,7 +27,7 @@ struct CodeSide {
 };
 
 // The sides of a warpgroup's products, one for each of its blocks of 64 rows; or, where tokens are
-// the rows, of 128 columns.
+// the rows, of N columns.
 template <class S, int N>
 struct CodeOperands {
   CodeSide rows, columns;
@@ -29,8 +35,11 @@ struct CodeOperands {
   __device__ explicit CodeOperands(int warpgroup) {
     const CodeSide weights{0, S::rows * 128};
     const CodeSide tokens{S::weight_bytes, S::token_scales};
-    rows = tokens_are_rows<S, N> ? tokens.from(warpgroup) : weights.from(warpgroup * S::blocks);
-    columns = tokens_are_rows<S, N> ? weights : tokens;
+    const CodeSide own_weights = weights.from(warpgroup * S::blocks);
+    rows = shares_tokens<S, N>     ? tokens.from(warpgroup)
+           : tokens_are_rows<S, N> ? tokens
+                                   : own_weights;
+    columns = shares_tokens<S, N> ? weights : tokens_are_rows<S, N> ? own_weights : tokens;
     const int t = thread_here() % 128;
     rows.scales += (16 * (t / 32) + t % 32 / 4) * sizeof(float);
     columns.scales += t % 4 * 2 * sizeof(float);
@@ -39,7 +48,7 @@ struct CodeOperands {
     return tokens_are_rows<S, N> ? rows : rows.from(block);
   }
   __device__ CodeSide columns_of(int block) const {
-    return tokens_are_rows<S, N> ? columns.from(2 * block) : columns;
+    return tokens_are_rows<S, N> ? columns.from(N / 64 * block) : columns;
   }
   // Of a thread's two rows.
   __device__ float low(std::uint32_t stage, int block) const {

@@ -66,8 +66,8 @@ __device__ inline void stream_codes(const LayerParams& p, const Item& item, int 
   const int box_rows = wide ? 64 : 8;
   const CUtensorMap* const map = wide ? &maps.x_sorted[1] : &maps.x_sorted[0];
   const int boxes = (item.count + box_rows - 1) / box_rows;
-  const float* scales = p.code_scales + item.begin;
-  for (int k = 0; k < cols; k += S::stage_k, scales += p.code_pitch) {
+  const float* scales = p.inputs.scales + item.begin;
+  for (int k = 0; k < cols; k += S::stage_k, scales += p.inputs.pitch) {
     bar_wait(ring.empty_bar(), ring.parity);
     if (lane == 0) bar_expect(ring.full_bar(), static_cast<unsigned>(boxes * box_rows) * 128);
     __syncwarp();

@@ -107,7 +107,7 @@ class ItemList {
         item.last_piece = tables_.piece_begin[item.tile + 1];
       }
     }
-    item.width = width_for(item.count);
+    item.width = width_for<S>(item.count);
     return item;
   }
 
@@ -168,12 +168,15 @@ __device__ inline void consumer_barrier(int warpgroup) {
 
 struct ConsumerState {
   Ring ring;
-  std::uint32_t buffer;  // store_bytes of the warpgroup
-  unsigned char* last;   // [width] flags: this tile is the last of the row's token, and sums it
+  std::uint32_t buffer;  // of the warpgroup, for its stores
+  // From there to a second buffer that wide tiles use by turns; 0: there is none.
+  std::uint32_t second_buffer;
+  unsigned char* last;  // [width] flags: this tile is the last of the row's token, and sums it
   int warpgroup;
   bool copied;  // token rows of gate_up, and rank rows, arrive by cp.async
   bool sum;
-  SlotSignals widened;  // FP8: a shrink's stage has been converted to bf16
+  SlotSignals widened;     // FP8: a shrink's stage has been converted to bf16
+  unsigned exchanges = 0;  // between the warpgroups
   // A tile of gate_up that is stored but not yet signalled, or -1. A release waits until all writes
   // of the block have landed.
   int stored = -1;

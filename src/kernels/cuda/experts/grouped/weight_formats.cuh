@@ -10,21 +10,21 @@ namespace motley::kernels::cuda::grouped {
 template <ExpertFormat format>
 struct DecoderOf;
 template <>
-struct DecoderOf<ExpertFormat::int4> : std::type_identity<Int4Decoder> {};
+struct DecoderOf<ExpertFormat::int4> : std::type_identity<Int4Decoder<1>> {};
 template <>
-struct DecoderOf<ExpertFormat::int4_fine> : std::type_identity<Int4Decoder> {};
+struct DecoderOf<ExpertFormat::int4_fine> : std::type_identity<Int4Decoder<4>> {};
 template <>
-struct DecoderOf<ExpertFormat::int4_any> : std::type_identity<AnyInt4Decoder> {};
+struct DecoderOf<ExpertFormat::int4_any> : std::type_identity<AnyInt4Decoder<1>> {};
 template <>
-struct DecoderOf<ExpertFormat::int4_any_fine> : std::type_identity<AnyInt4Decoder> {};
+struct DecoderOf<ExpertFormat::int4_any_fine> : std::type_identity<AnyInt4Decoder<4>> {};
 template <>
 struct DecoderOf<ExpertFormat::int8> : std::type_identity<Int8Decoder> {};
 template <>
-struct DecoderOf<ExpertFormat::int8_any_fine> : std::type_identity<AnyInt8Decoder> {};
+struct DecoderOf<ExpertFormat::int8_any_fine> : std::type_identity<AnyInt8Decoder<4>> {};
 template <>
-struct DecoderOf<ExpertFormat::fp8> : std::type_identity<Fp8Decoder> {};
+struct DecoderOf<ExpertFormat::fp8> : std::type_identity<Fp8Decoder<1>> {};
 template <>
-struct DecoderOf<ExpertFormat::fp8_fine> : std::type_identity<Fp8Decoder> {};
+struct DecoderOf<ExpertFormat::fp8_fine> : std::type_identity<Fp8Decoder<4>> {};
 template <>
 struct DecoderOf<ExpertFormat::mxfp8> : std::type_identity<Mxfp8Decoder> {};
 template <>
