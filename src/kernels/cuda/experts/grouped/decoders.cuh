@@ -202,6 +202,31 @@ struct FloatsAndZeros {
   }
 };
 
+// Numbers of int4 times a scale that is bf16.
+template <int groups>
+struct ZeroedInt4Decoder {
+  static constexpr float unit = 1;
+  using Stored = HalvesAndZeros<groups>;
+  struct Scale {
+    __nv_bfloat162 factor;
+    typename Stored::Zero zero;
+  };
+
+  template <bool low>
+  __device__ static Scale scale(const Stored& stored, int group, HalfType) {
+    return {.factor = half_twice<low>(stored.scales.words[group]),
+            .zero = stored.template zero<low>(group)};
+  }
+  template <bool low>
+  __device__ static void decode(const std::uint32_t* words, const Scale& scale,
+                                std::uint32_t (&a)[4]) {
+#pragma unroll
+    for (int j = low ? 0 : 1; j < 4; j += 2)
+      a[j] = as_bits(
+          __hmul2(Stored::template number<Int4Format<4>>(words, j, scale.zero), scale.factor));
+  }
+};
+
 // Numbers times a power of two.
 struct Mxfp8Decoder {
   static constexpr float unit = 1;

@@ -20,10 +20,6 @@ inline constexpr int store_bytes = S::coded_inputs && !S::small ? token_rows_byt
                                    : S::blocks == 1             ? 4 * 768
                                                                 : 32 * (128 + 16);
 
-// Tiles of 160 leave no room for a second one.
-template <class S, int max_width>
-inline constexpr int store_buffers = S::bf16 && S::blocks == 2 && max_width == 128 ? 2 : 1;
-
 // Stores to h[place][inner]: this warpgroup's blocks of 64 packed rows are 32 columns each, from
 // `col` on. Wide tiles are staged in the warpgroup's shared-memory buffer and stored token by token
 // over all its columns, so that stores are whole cache lines: a partial line costs L2 as much.
@@ -75,16 +71,14 @@ __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const L
           const float* const v = d[b] + 16 * c + 4 * q;
           r[b][q] = pack(activate[b](v[0], v[2]), activate[b](v[1], v[3]));
         }
-      // Behind its barrier, nobody reads the other buffer.
-      const std::uint32_t turn = c % 2 * s.second_buffer;
-      if (c == 0 || s.second_buffer == 0) consumer_barrier(s.warpgroup);
+      consumer_barrier(s.warpgroup);
 #pragma unroll
-      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + turn + b * 64, r[b]);
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 64, r[b]);
       consumer_barrier(s.warpgroup);
 #pragma unroll
       for (int i = 0; i < 32 * chunks / 128; ++i) {
         const int row = 32 * c + t / chunks + i * (128 / chunks);
-        const uint4 v = load_shared_16(from + turn + i * (128 / chunks) * pitch);
+        const uint4 v = load_shared_16(from + i * (128 / chunks) * pitch);
         if (row < item.count && mine)
           *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.inner + col +
                                     t % chunks * 8) = v;
@@ -155,15 +149,14 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
           const float* const v = d[b] + 8 * c + 2 * i;
           r[b][i] = pack(v[0] + bias[b][i % 2], v[1] + bias[b][i % 2]);
         }
-      const std::uint32_t turn = c % 2 * s.second_buffer;
-      if (c == 0 || s.second_buffer == 0) meet();
+      meet();
 #pragma unroll
-      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + turn + b * 128, r[b]);
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 128, r[b]);
       meet();
 #pragma unroll
       for (int i = 0; i < 16 * chunks / threads; ++i) {
         const int row = 16 * c + of / chunks + i * (threads / chunks);
-        const uint4 v = load_shared_16(from + turn + i * (threads / chunks) * pitch);
+        const uint4 v = load_shared_16(from + i * (threads / chunks) * pitch);
         if (row < item.count && mine)
           *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.hidden + begin +
                                     of % chunks * 8) = v;

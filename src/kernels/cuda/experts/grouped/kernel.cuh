@@ -158,12 +158,10 @@ template <class S, int max_width>
 __device__ __forceinline__ void run_consumer(const LayerParams& p, const LaunchParams& l,
                                              const Tables& tables, Pipelines& pipelines,
                                              int warpgroup) {
-  constexpr int buffers = store_buffers<S, max_width>;
-  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * buffers * store_bytes<S>];
+  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * store_bytes<S>];
   __shared__ unsigned char last[S::warpgroups][max_width];
   ConsumerState s{.ring = pipelines.ring,
-                  .buffer = smem_addr(store_buffer) + warpgroup * buffers * store_bytes<S>,
-                  .second_buffer = buffers > 1 ? store_bytes<S> : 0,
+                  .buffer = smem_addr(store_buffer) + warpgroup * store_bytes<S>,
                   .last = last[warpgroup],
                   .warpgroup = warpgroup,
                   .copied = l.gather == Gather::copies,

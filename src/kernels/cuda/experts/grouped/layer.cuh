@@ -108,6 +108,7 @@ template <PackedFormat Format, int warpgroups_, int blocks_, FactorType factors_
 struct TileShape {
   static constexpr BlobLayout layout = Format::layout;
   using Decoder = typename Format::Decoder;
+  using Bf16Decoder = typename Format::Bf16Decoder;
   static constexpr float unit = Format::unit;
   static constexpr int warpgroups = warpgroups_;
   static constexpr int blocks = blocks_;

@@ -1,6 +1,8 @@
 // The K loops of a consumer warpgroup over codes, which a decoder converts to bf16 in registers.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/experts/grouped/ring.cuh"
 #include "kernels/cuda/primitives/tensor_core.cuh"
 
@@ -25,10 +27,9 @@ struct CodeSteps {
 };
 
 // A thread's codes and scales of its rows in each block of 64, and where it finds them.
-template <class S>
+template <class S, class Decoder>
 struct CodeRows {
   using Steps = CodeSteps<S>;
-  using Decoder = typename S::Decoder;
 
   std::uint32_t words_at, scales_at;  // in the first stage
   int pair;
@@ -62,14 +63,13 @@ struct CodeRows {
 // Tiles of up to 16 tokens: each warp multiplies 16 rows of each block by itself, so that no warp
 // waits for another and the compiler may overlap decoding with products. The sums have the bits of
 // wgmma.
-template <class S, int N>
-__device__ inline void multiply_codes_few(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
-                                          int warpgroup, HalfType half) {
-  using Decoder = typename S::Decoder;
+template <class S, int N, class Decoder>
+__device__ inline void multiply_codes_few_by(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
+                                             int warpgroup, HalfType half) {
   using Steps = CodeSteps<S>;
   const int t = thread_here() % 128;
   const int lane = t % 32;
-  CodeRows<S> rows(ring.stages + warpgroup * S::blocks * S::block_bytes, t);
+  CodeRows<S, Decoder> rows(ring.stages + warpgroup * S::blocks * S::block_bytes, t);
   // Token rows of a stage are loaded as four 8 x 8 blocks at a time: two k16 steps for N = 8, one
   // for N = 16.
   constexpr int loads = N == 8 ? 2 : 4;  // of 64 k
@@ -128,6 +128,22 @@ __device__ inline void multiply_codes_few(float (&acc)[S::blocks][N / 2], Ring& 
     rows.load_scales(stage);
     ring.release_read(done);
   }
+}
+
+// `half`: the type of scales that can be f16 or bf16. Beside adapters there are no registers for
+// two decoders.
+template <class S, int N>
+__device__ inline void multiply_codes_few(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
+                                          int warpgroup, HalfType half) {
+  using Decoder = typename S::Decoder;
+  using Bf16Decoder = typename S::Bf16Decoder;
+  if constexpr (!std::is_same_v<Decoder, Bf16Decoder> && !S::lora) {
+    if (half == HalfType::bf16) {
+      multiply_codes_few_by<S, N, Bf16Decoder>(acc, ring, steps, warpgroup, half);
+      return;
+    }
+  }
+  multiply_codes_few_by<S, N, Decoder>(acc, ring, steps, warpgroup, half);
 }
 
 // The codes of one load of a block, and all its scales.

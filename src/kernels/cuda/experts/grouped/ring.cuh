@@ -169,9 +169,7 @@ __device__ inline void consumer_barrier(int warpgroup) {
 struct ConsumerState {
   Ring ring;
   std::uint32_t buffer;  // of the warpgroup, for its stores
-  // From there to a second buffer that wide tiles use by turns; 0: there is none.
-  std::uint32_t second_buffer;
-  unsigned char* last;  // [width] flags: this tile is the last of the row's token, and sums it
+  unsigned char* last;   // [width] flags: this tile is the last of the row's token, and sums it
   int warpgroup;
   bool copied;  // token rows of gate_up, and rank rows, arrive by cp.async
   bool sum;

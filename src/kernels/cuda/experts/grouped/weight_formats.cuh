@@ -32,11 +32,20 @@ struct DecoderOf<ExpertFormat::mxfp4> : std::type_identity<Mxfp4Decoder> {};
 template <>
 struct DecoderOf<ExpertFormat::nvfp4> : std::type_identity<Nvfp4Decoder> {};
 
+// Where scales are bf16, of formats that can have f16, too.
+template <ExpertFormat format>
+struct Bf16DecoderOf : DecoderOf<format> {};
+template <>
+struct Bf16DecoderOf<ExpertFormat::int4_any> : std::type_identity<ZeroedInt4Decoder<1>> {};
+template <>
+struct Bf16DecoderOf<ExpertFormat::int4_any_fine> : std::type_identity<ZeroedInt4Decoder<4>> {};
+
 struct Bf16Weights {
   static constexpr ExpertFormat format = ExpertFormat::bf16;
   static constexpr BlobLayout layout = blob_layout(format);
   static constexpr OperandSource source = OperandSource::shared_memory;
   using Decoder = void;
+  using Bf16Decoder = void;
   static constexpr float unit = 1;
   static constexpr DType code_type = DType::bf16;
   static constexpr int stage_k = 64;
@@ -49,6 +58,7 @@ struct CodedWeights {
   static constexpr BlobLayout layout = blob_layout(format);
   static constexpr OperandSource source = OperandSource::registers;
   using Decoder = typename DecoderOf<format>::type;
+  using Bf16Decoder = typename Bf16DecoderOf<format>::type;
   static constexpr float unit = Decoder::unit;     // weights are decoded times this
   static constexpr DType code_type = DType::bf16;  // of token rows
   static constexpr int stage_k = 128;
@@ -62,6 +72,7 @@ struct CodedRows {
   static constexpr BlobLayout layout = blob_layout(format);
   static constexpr OperandSource source = OperandSource::shared_memory;
   using Decoder = void;
+  using Bf16Decoder = void;
   static constexpr float unit = 1;
   static constexpr DType code_type = format == ExpertFormat::fp8_rows ? DType::f8_e4m3 : DType::i8;
   static constexpr int stage_k = 128;
@@ -74,6 +85,7 @@ concept PackedFormat = requires {
   Format::layout;
   Format::source;
   typename Format::Decoder;
+  typename Format::Bf16Decoder;
   Format::unit;
   Format::code_type;
   Format::stage_k;
