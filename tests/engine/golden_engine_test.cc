@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/cat.h"
 #include "engine/golden_answers.h"
 #include "score/failing_rank.h"
 
@@ -79,6 +80,28 @@ TEST_P(GoldenRanks, NothingBesideChangesABit) {
 TEST_P(GoldenRanks, ExpertsOnGroupsOfRanksAnswerAsRecorded) {
   GoldenModel golden(GetParam(), {.threads = 1, .ranks = 2, .expert_groups = 2});
   expect_all_adapters_as_recorded(golden);
+}
+
+TEST_P(GoldenRanks, AdaptersThatComeBackFromTheHostHaveTheBitsOfBefore) {
+  for (const int ranks : {1, 2, 3}) {
+    SCOPED_TRACE(cat(ranks, " ranks"));
+    GoldenModel golden(GetParam(), {.threads = 1, .ranks = ranks});
+    expect_same_bits_from_the_host(golden);
+  }
+}
+
+TEST_P(GoldenRanks, ExpertsOfGroupsComeBackFromTheHost) {
+  GoldenModel golden(GetParam(), {.threads = 1, .ranks = 2, .expert_groups = 2});
+  expect_same_bits_from_the_host(golden);
+}
+
+// With one gate, as engines on GPUs have.
+TEST_P(GoldenRanks, EnginesOfSeveralRanksAnswerBesideEachOther) {
+  const auto gate = std::make_shared<dist::LaunchGate>();
+  const GoldenModel::Options options{.threads = 1, .ranks = 2, .gate = gate};
+  GoldenModel first(GetParam(), options);
+  GoldenModel second(GetParam(), options);
+  expect_same_bits_beside_other_engines(std::vector{&first, &second});
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenRanks, testing::Values("qwen3_moe", "deepseek_v3"),
