@@ -64,7 +64,7 @@ lora::Pool::Options OtherRanks::with_shards(lora::Pool::Options options, const P
   return options;
 }
 
-Result<std::vector<lora::Pool*>> OtherRanks::make_pools(lora::Pool::Options options) {
+Result<std::vector<lora::Pool*>> OtherRanks::make_pools(const lora::Pool::Options& options) {
   std::vector<lora::Pool*> pools;
   for (Parts& parts : parts_) {
     parts.runner.reset();  // it uses the last pool
@@ -74,7 +74,7 @@ Result<std::vector<lora::Pool*>> OtherRanks::make_pools(lora::Pool::Options opti
   return pools;
 }
 
-Result<std::vector<lora::Pool*>> OtherRanks::make_host_pools(lora::Pool::Options options) {
+Result<std::vector<lora::Pool*>> OtherRanks::make_host_pools(const lora::Pool::Options& options) {
   std::vector<lora::Pool*> pools;
   for (Parts& parts : parts_) {
     MOTLEY_TRY(parts.host_pool,

@@ -50,8 +50,8 @@ class OtherRanks {
   Result<void> load_models(LoadModel load);
   // With the shards of each rank, and otherwise the options: in its device's memory, or in the
   // host's that its device copies from.
-  Result<std::vector<lora::Pool*>> make_pools(lora::Pool::Options options);
-  Result<std::vector<lora::Pool*>> make_host_pools(lora::Pool::Options options);
+  Result<std::vector<lora::Pool*>> make_pools(const lora::Pool::Options& options);
+  Result<std::vector<lora::Pool*>> make_host_pools(const lora::Pool::Options& options);
   // Each with its rank's pool, if there are pools. On GPUs each may have fewer pages than the
   // options; rank 0's has at most pages().
   Result<void> make_runners(Runner::Options options);

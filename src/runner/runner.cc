@@ -327,12 +327,16 @@ std::optional<Runner::GraphKey> Runner::missing_graph() const {
 
 Result<bool> Runner::capture_ahead() {
   if (!options_.graphs) return false;
-  const auto pass = dist::LaunchGate::enter(
-      options_.others == nullptr ? nullptr : options_.others->gate(), dist::LaunchGate::Way::alone);
   const std::optional<GraphKey> key = missing_graph();
   bool room = key.has_value();
+  // A graph is made and dropped.
+  const auto alone = [this] {
+    return dist::LaunchGate::enter(options_.others == nullptr ? nullptr : options_.others->gate(),
+                                   dist::LaunchGate::Way::alone);
+  };
   if (key) {
     const auto capture_on = [&](Runner& runner) -> Result<void> {
+      const auto pass = alone();
       Result<void> captured = runner.capture(*key, runner.foreseen());
       if (captured.ok() || captured.error().code() != ErrorCode::out_of_memory) return captured;
       room = false;
@@ -345,7 +349,10 @@ Result<bool> Runner::capture_ahead() {
   }
   // Steps run without the graph, on all ranks alike; adapters may need the memory.
   const auto leave_out = [&](Runner& runner) -> Result<void> {
-    if (key) runner.graphs_.erase(*key);
+    if (key) {
+      const auto pass = alone();
+      runner.graphs_.erase(*key);
+    }
     runner.missed_.reset();
     if (runner.complete_for_ != runner.foreseen()) runner.complete_for_ = runner.foreseen();
     return {};

@@ -10,21 +10,10 @@
 #include "base/system/out_of_memory.h"
 #include "base/units.h"
 #include "lora/pages/blobs.h"
+#include "lora/pages/pool_slot.h"
 #include "lora/shard.h"
 
 namespace motley::lora {
-
-// One adapter of the pool: what readers see, and the pages that it owns.
-struct Pool::Slot {
-  Resident resident;
-  State state = State::loading;
-  bool replaced = false;  // another adapter has taken over the name
-  std::vector<Run> runs;
-  std::uint64_t pages = 0;
-  std::uint64_t last_used = 0;
-  std::uint64_t last_mark = 0;  // the mark of its readers when its last handle was released
-  std::vector<Handle> other_ranks;
-};
 
 namespace {
 
@@ -319,7 +308,7 @@ Result<Handle> Pool::load(std::string_view name, const Adapter& adapter, Room ro
   std::vector<Handle> others;
   return load_placed({name, adapter.version, room, &others}, placement,
                      [&](std::span<std::byte* const> bases, PageWriter& writer) -> Result<void> {
-                       const auto whole = [&](int) -> const Adapter& { return adapter; };
+                       const auto whole = [&](int) { return &adapter; };
                        MOTLEY_TRY(others, load_others(name, whole, room));
                        return write_blobs(own, *placement, bases, writer);
                      });
@@ -331,7 +320,7 @@ Result<std::vector<Handle>> Pool::load_others(std::string_view name, const Sourc
   std::vector<Handle> handles;
   for (Pool* const other : options_.other_ranks) {
     const int rank = static_cast<int>(handles.size()) + 1;
-    const auto& source = source_of(rank);
+    const auto& source = *source_of(rank);
     for (;;) {
       auto handle = other->load(name, source, room);
       if (handle.ok()) {
@@ -366,7 +355,7 @@ Result<Handle> Pool::load(std::string_view name, const Resident& source, Room ro
                "a source in the host's memory whose pages are like these");
   std::vector<Handle> others;
   const auto copy_runs = [&](std::span<std::byte* const> bases, PageWriter&) -> Result<void> {
-    const auto of_rank = [&](int rank) -> const Resident& { return source.shard(rank); };
+    const auto of_rank = [&](int rank) { return &source.shard(rank); };
     MOTLEY_TRY(others, load_others(name, of_rank, room));
     const std::span<const std::uint32_t> runs = source.placement_->runs;
     for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -550,73 +539,6 @@ State Pool::state(std::string_view name) const {
   const std::lock_guard held(lock_);
   const Slot* const slot = find_locked(name);
   return slot == nullptr ? State::missing : slot->state;
-}
-
-Pool::Usage Pool::usage() const {
-  const std::lock_guard held(lock_);
-  Usage usage;
-  usage.pages = max_pages_locked();
-  usage.free_pages = free_pages_locked();
-  usage.page_bytes = options_.page_bytes;
-  usage.committed_bytes = arena_.committed();
-  usage.evictions = evictions_;
-  usage.adapters = static_cast<int>(slots_.size());
-  for (const auto& slot : slots_) {
-    if (slot->resident.pins_.load() == 0) continue;
-    ++usage.pinned_adapters;
-    usage.pinned_pages += slot->pages;
-  }
-  return usage;
-}
-
-Pool::Usage Pool::usage_of(int rank) const {
-  Usage usage = pool_of(rank).usage();
-  usage.pinned_pages = 0;
-  usage.pinned_adapters = 0;
-  const std::lock_guard held(lock_);
-  for (const auto& slot : slots_) {
-    if (slot->resident.pins_.load() == 0) continue;
-    ++usage.pinned_adapters;
-    usage.pinned_pages += slot->resident.shard(rank).pages();
-  }
-  return usage;
-}
-
-std::vector<Pool::Entry> Pool::entries() const {
-  std::vector<Entry> entries;
-  {
-    const std::lock_guard held(lock_);
-    for (const auto& slot : slots_) {
-      if (slot->replaced) continue;
-      entries.push_back({slot->resident.name_, slot->state, slot->resident.version_, slot->pages,
-                         static_cast<int>(slot->resident.pins_.load())});
-    }
-  }
-  std::ranges::sort(entries, {}, &Entry::name);
-  return entries;
-}
-
-void Pool::check_invariants() const {
-  const std::lock_guard held(lock_);
-  std::vector<const Slot*> owner(taken_.size(), nullptr);
-  for (const auto& slot : slots_) {
-    std::uint64_t pages = 0;
-    for (const Run run : slot->runs) {
-      for (std::uint32_t i = 0; i < run.count; ++i) {
-        MOTLEY_CHECK(run.first + i < owner.size(), "a page of the arena");
-        MOTLEY_CHECK(owner[run.first + i] == nullptr, "a page belongs to one adapter");
-        owner[run.first + i] = slot.get();
-      }
-      pages += run.count;
-    }
-    MOTLEY_CHECK(pages == slot->pages, "an adapter counts its own pages");
-  }
-  std::uint64_t free = 0;
-  for (std::size_t page = 0; page < owner.size(); ++page) {
-    MOTLEY_CHECK((owner[page] != nullptr) == taken_[page], "taken pages have an owner");
-    free += taken_[page] ? 0U : 1U;
-  }
-  MOTLEY_CHECK(free == free_pages_, "free pages are counted");
 }
 
 }  // namespace motley::lora

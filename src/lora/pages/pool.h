@@ -204,7 +204,7 @@ class Pool {
   Result<void> fill_pages(Slot& slot, std::shared_ptr<const Placement> placement, WriteBlobs write);
   // This rank's part of load(name, Handle), and the others'; the source is pinned.
   Result<Handle> load(std::string_view name, const Resident& source, Room room);
-  // Loads the adapter into the pools of the other ranks, each from source_of(rank).
+  // Loads the adapter into the pools of the other ranks, each from *source_of(rank).
   template <class SourceOf>
   Result<std::vector<Handle>> load_others(std::string_view name, const SourceOf& source_of,
                                           Room room);
