@@ -7,6 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/system/files.h"
+#include "score/sharded_scores.h"
+
 namespace motley::engine_tests {
 
 using score_tests::at;
@@ -104,6 +107,15 @@ void expect_same_answers(const std::vector<std::shared_ptr<Answer>>& got,
 }
 
 }  // namespace
+
+std::vector<std::string> models_with_many_adapters() {
+  constexpr std::size_t few = 2;
+  std::vector<std::string> names = score_tests::plain_models();
+  std::erase_if(names, [](const std::string& name) {
+    return list_folder(score_tests::goldens_folder() / name / "adapters").value().size() <= few;
+  });
+  return names;
+}
 
 void expect_same_bits_from_the_host(GoldenModel& golden) {
   const std::vector<engine::Request> requests = greedy_requests(golden);

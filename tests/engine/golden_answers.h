@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/golden_engine.h"
@@ -34,6 +35,8 @@ std::uint64_t expect_same_bits_beside_others(score_tests::GoldenModel& golden,
 // Where the pool has no room for all adapters, and the host has: those that were evicted come back
 // from there, and answers have the tokens and bits of before.
 void expect_same_bits_from_the_host(score_tests::GoldenModel& golden);
+// The plain models with adapters enough for that.
+std::vector<std::string> models_with_many_adapters();
 
 // Engines that step, load and unload beside each other, each from a thread of its own: answers have
 // the tokens and bits that they have where its engine is alone.

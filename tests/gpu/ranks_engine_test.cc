@@ -61,7 +61,11 @@ TEST_P(EngineOnGpus, AdaptersComeAndGo) {
   expect_all_given_back(world);
 }
 
-TEST_P(EngineOnGpus, AdaptersThatComeBackFromTheHostHaveTheBitsOfBefore) {
+class HostTierOfGpus : public EngineOnGpus {};
+INSTANTIATE_TEST_SUITE_P(Models, HostTierOfGpus, testing::ValuesIn(models_with_many_adapters()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(HostTierOfGpus, AdaptersThatComeBackHaveTheBitsOfBefore) {
   GoldenModel golden(GetParam(), on_gpus(false));
   expect_same_bits_from_the_host(golden);
 }

@@ -355,8 +355,6 @@ Result<Handle> Pool::load(std::string_view name, const Resident& source, Room ro
                "a source in the host's memory whose pages are like these");
   std::vector<Handle> others;
   const auto copy_runs = [&](std::span<std::byte* const> bases, PageWriter&) -> Result<void> {
-    const auto of_rank = [&](int rank) { return &source.shard(rank); };
-    MOTLEY_TRY(others, load_others(name, of_rank, room));
     const std::span<const std::uint32_t> runs = source.placement_->runs;
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const std::size_t bytes = runs[i] * options_.page_bytes;
@@ -372,6 +370,8 @@ Result<Handle> Pool::load(std::string_view name, const Resident& source, Room ro
         MOTLEY_TRY_VOID(transport_.staging->copy(*transport_.stream, bases[i], run, bytes));
       }
     }
+    // While these copies are under way.
+    MOTLEY_TRY(others, load_others(name, [&](int rank) { return &source.shard(rank); }, room));
     return {};
   };
   return load_placed({name, source.version(), room, &others}, source.placement_, copy_runs);
