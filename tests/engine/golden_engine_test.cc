@@ -1,8 +1,12 @@
 // Whole models through the engine: what was recorded, and the same bits whatever runs beside.
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -128,6 +132,39 @@ TEST(GoldenEngine, ARankThatFailsEndsTheEngineWithItsLine) {
     ASSERT_TRUE(answer->error.has_value());
     EXPECT_EQ(answer->error->message(), "the device is gone (rank 2)");
   }
+}
+
+// As replicas on GPUs of one process.
+TEST(GoldenEngine, AnEngineWhoseRankFailsLeavesTheOthersBehindTheGate) {
+  const auto gate = std::make_shared<dist::LaunchGate>();
+  std::vector<std::unique_ptr<score_tests::FailingRank>> made;
+  GoldenModel lost("qwen3_moe",
+                   {.threads = 1, .ranks = 2, .gate = gate, .wrap = [&](auto& ranks) {
+                      const int sums = ranks.rank() == 1 ? 40 : std::numeric_limits<int>::max();
+                      made.push_back(std::make_unique<score_tests::FailingRank>(ranks, sums));
+                      return made.back().get();
+                    }});
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 2, .gate = gate});
+  GoldenEngine lost_world(lost, {});
+  GoldenEngine world(golden, {});
+  const json::Value& first = cases_of(golden.golden()).front();
+  const auto failed = lost_world.submit(greedy_request(first));
+  const auto answer = world.submit(greedy_request(first));
+  EXPECT_TRUE(failed->wait().error.has_value());
+  EXPECT_FALSE(answer->wait().error.has_value());
+  EXPECT_FALSE(world.submit(greedy_request(first))->wait().error.has_value());
+}
+
+TEST(GoldenEngine, StepsOfSeveralRanksWaitAtTheGate) {
+  const auto gate = std::make_shared<dist::LaunchGate>();
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 2, .gate = gate});
+  GoldenEngine world(golden, {});
+  std::optional<dist::LaunchGate::Pass> pass(gate->enter(dist::LaunchGate::Way::together));
+  const auto answer = world.submit(greedy_request(cases_of(golden.golden()).front()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(answer->closed());
+  pass.reset();
+  EXPECT_FALSE(answer->wait().error.has_value());
 }
 
 TEST(GoldenEngine, AnAdapterThatOverflowsFailsAlone) {

@@ -31,9 +31,9 @@ inline std::vector<int> gpus_of_ranks(int ranks) {
   return gpus;
 }
 
-// The GPUs of two engines of two ranks each, none of both: pairs, or where there are fewer one GPU
-// for the ranks of an engine. A single GPU is one engine's, since waiting kernels of both would
-// take each other's place.
+// The GPUs of two engines of two ranks each, which share none: pairs, or where there are fewer than
+// four one GPU for both ranks of an engine. A single GPU is one engine's: kernels of two engines
+// that wait on it could take each other's place.
 inline std::vector<std::vector<int>> gpus_of_engines() {
   const std::vector<int> four = gpus_of_ranks(4);
   if (four[3] == 3) return {{0, 1}, {2, 3}};
