@@ -245,8 +245,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenFp8Cache, testing::Values("qwen3_moe", "d
                          [](const auto& model) { return model.param; });
 
 // Random lengths, cancels, loads and unloads, on memory that is too small.
-TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
-  GoldenModel golden("qwen3_moe", {});
+void expect_own_answers_in_a_soak(GoldenModel& golden, bool host_tier) {
   const std::vector<engine::Request> requests = greedy_requests(golden);
   std::vector<std::shared_ptr<Answer>> alone;
   {
@@ -254,8 +253,11 @@ TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
     world.load_adapters();
     alone = answers_of(world, requests);
   }
-  GoldenEngine world(
-      golden, {.max_rows = 12, .max_sequences = 8, .pages = 10, .adapter_bytes = few_adapters});
+  GoldenEngine world(golden, {.max_rows = 12,
+                              .max_sequences = 8,
+                              .pages = 10,
+                              .adapter_bytes = few_adapters,
+                              .host_tier = host_tier});
   world.load_adapters();
   std::mt19937 random(1);
   const auto below = [&](std::size_t end) { return static_cast<std::size_t>(random()) % end; };
@@ -305,7 +307,18 @@ TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
     }
   }
   EXPECT_GT(world.engine().stats().adapter_loads, 0);
+  EXPECT_GT(world.engine().stats().adapter_evictions, 0);
   expect_all_given_back(world);
+}
+
+TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
+  GoldenModel golden("qwen3_moe", {});
+  expect_own_answers_in_a_soak(golden, false);
+}
+
+TEST(GoldenEngine, SoakOnRanksWithTheHostBehindGivesEveryRequestItsOwnAnswer) {
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 2});
+  expect_own_answers_in_a_soak(golden, true);
 }
 
 }  // namespace
