@@ -198,9 +198,6 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   const ComputeSettings replicas = read({"--dp", "2", "--devices", "4,1,3,0"}).value();
   EXPECT_EQ(replicas.replicas, 2);
   EXPECT_EQ(replicas.ranks, 2);
-  const ComputeSettings second = settings_of_replica(replicas, 1);
-  EXPECT_THAT(second.gpus, testing::ElementsAre(3, 0));
-  EXPECT_EQ(second.device.index, 3);
   EXPECT_EQ(read({"--dp", "2", "--devices", "0,1"}).value().ranks, 1);
   EXPECT_TRUE(read({"--dp", "2", "--device", "cpu"}).ok());
   for (const char* wrong : {"0", "65", "two", ""})

@@ -11,6 +11,7 @@
 #include "base/system/cpu.h"
 #include "base/system/memory.h"
 #include "base/units.h"
+#include "cli/options/devices.h"
 #include "cli/start_log.h"
 #include "engine/grammar/vocabulary.h"
 #include "model/dense_groups.h"
@@ -46,6 +47,14 @@ std::uint64_t bytes_of(const lora::Pool& pool) {
   return usage.pages * usage.page_bytes;
 }
 
+// Of a pool on the host, with those of other ranks; null: there is none.
+std::uint64_t bytes_of_ranks(const lora::Pool* pool) {
+  if (pool == nullptr) return 0;
+  std::uint64_t bytes = bytes_of(*pool);
+  for (const lora::Pool* const other : pool->options().other_ranks) bytes += bytes_of(*other);
+  return bytes;
+}
+
 std::uint64_t shares_of_host(const ComputeSettings& settings) {
   return static_cast<std::uint64_t>(settings.ranks) * static_cast<std::uint64_t>(settings.replicas);
 }
@@ -57,10 +66,20 @@ std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
 
 }  // namespace
 
-std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_available,
-                                std::uint64_t page_bytes) {
-  return std::max(std::min(host_pages_each * pool_bytes, host_available / host_tier_parts),
-                  page_bytes);
+Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::uint64_t> asked) {
+  const auto ranks = static_cast<std::uint64_t>(tier.ranks);
+  if (!asked) {
+    const std::uint64_t available =
+        tier.host_available / ranks / static_cast<std::uint64_t>(tier.replicas);
+    return std::max(std::min(host_pages_each * tier.pool_bytes, available / host_tier_parts),
+                    tier.page_bytes);
+  }
+  if (*asked / ranks >= tier.page_bytes) return *asked / ranks;
+  return Error(
+      ErrorCode::invalid_argument,
+      cat(format_bytes(*asked), " hold no page of adapters for each of ", tier.ranks,
+          tier.ranks == 1 ? " rank" : " ranks", ", which takes ", format_bytes(tier.page_bytes)),
+      {}, cat("give at least ", format_bytes(tier.page_bytes * ranks)));
 }
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
@@ -81,6 +100,7 @@ EngineStack::Source EngineStack::from_folder(const text::ModelText& text, Watchd
 Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                                        const Source& source) {
   std::unique_ptr<EngineStack> stack(new EngineStack);
+  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
   StartLog parts(stack->clock_);
   MOTLEY_TRY(std::unique_ptr<tensor::Device> device, open_device(settings.compute));
   MOTLEY_TRY(const tensor::MemoryInfo before, device->memory());
@@ -102,7 +122,6 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
       engine::PoolStore::Options{.base = &stack->model_->base_view(),
                                  .pool = stack->pool_.get(),
                                  .host_pool = stack->host_pool_.get(),
-                                 .other_ranks = stack->other_pools_,
                                  .source = source.adapter,
                                  .watchdog = source.watchdog});
   stack->engine_ =
@@ -118,15 +137,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
 
 // Rank 0's model, then those of the other ranks.
 Result<void> EngineStack::load_models(ModelSettings& settings, const Source& source) {
-  MOTLEY_TRY(others_, make_other_ranks(settings.compute, *device_));
-  // One engine's first use of a kernel would wait for GPUs on which the other's ranks wait for each
-  // other (dist::GpuRanks).
-  if (others_ != nullptr && others_->on_gpus() && settings.compute.replicas > 1)
-    return Error(ErrorCode::not_implemented, "replicas have one GPU each so far", "--dp",
-                 "leave it out, or use --tp 1");
-  if (others_ != nullptr && others_->on_gpus() && settings.adapter_host_memory)
-    return Error(ErrorCode::not_implemented, "several GPUs keep no adapters on the host so far",
-                 "--adapter-host-memory", "leave it out, or use --tp 1");
+  MOTLEY_TRY(others_, make_other_ranks(settings.compute, *device_, source.gate));
   ModelRank rank{.checkpoint = source.checkpoint};
   if (others_ != nullptr) rank.ranks = &others_->communicator(0);
   MOTLEY_TRY(model_, source.model(*device_, settings, rank));
@@ -155,25 +166,31 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
                            .experts = model_->factor_layout(),
                            .directory = on_gpu};
   if (others_ != nullptr) {
-    MOTLEY_TRY(other_pools_, others_->make_pools(pool));
-    pool.other_ranks = other_pools_;
+    MOTLEY_TRY(pool.other_ranks, others_->make_pools(pool));
     pool.shards = model_->base_view().shards();
   }
   MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
   if (!on_gpu) return {};
-  if (others_ != nullptr) return {};
-  // Adapters evicted from the device are kept on the host.
-  if (settings.adapter_host_memory) {
-    pool.bytes = *settings.adapter_host_memory;
-  } else {
-    MOTLEY_TRY(const MachineMemory host, machine_memory());
-    const auto replicas = static_cast<std::uint64_t>(settings.compute.replicas);
-    pool.bytes = default_host_tier(pool.bytes, host.available / replicas, pool.page_bytes);
-  }
+  Result<void> made = make_host_pools(settings, std::move(pool));
+  return made.ok() ? std::move(made) : std::move(made).error().within("--adapter-host-memory");
+}
+
+// Adapters evicted from the devices are kept on the host.
+Result<void> EngineStack::make_host_pools(const ModelSettings& settings, lora::Pool::Options pool) {
+  MOTLEY_TRY(const MachineMemory host, machine_memory());
+  MOTLEY_TRY(pool.bytes, host_tier_bytes({.pool_bytes = pool.bytes,
+                                          .page_bytes = pool.page_bytes,
+                                          .host_available = host.available,
+                                          .ranks = settings.compute.ranks,
+                                          .replicas = settings.compute.replicas},
+                                         settings.adapter_host_memory));
   pool.directory = false;
-  auto host_pool = lora::Pool::create(device_->pinned_memory(), pool);
-  if (!host_pool.ok()) return std::move(host_pool).error().within("--adapter-host-memory");
-  host_pool_ = *std::move(host_pool);
+  if (others_ != nullptr) {
+    pool.spare_bytes /= static_cast<std::uint64_t>(settings.compute.ranks);
+    pool.gate = others_->gate();
+    MOTLEY_TRY(pool.other_ranks, others_->make_host_pools(pool));
+  }
+  MOTLEY_TRY(host_pool_, lora::Pool::create(device_->pinned_memory(), pool));
   return {};
 }
 
@@ -250,7 +267,7 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
              {"graph_bytes", on_gpu ? less(stands.available, warm.available) : 0},
              {"adapter_pages", pool_->usage().pages},
              {"adapter_bytes", pool_bytes()},
-             {"adapter_host_bytes", host_pool_ == nullptr ? 0 : bytes_of(*host_pool_)},
+             {"adapter_host_bytes", bytes_of_ranks(host_pool_.get())},
              {"kv_dtype", model_->kv_type() == DType::f8_e4m3 ? "fp8"
                           : model_->exact()                   ? "f32"
                                                               : "bf16"},

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 #include "base/system/clock.h"
 #include "base/system/watchdog.h"
 #include "cli/options/model_settings.h"
+#include "dist/launch_gate.h"
 #include "engine/engine.h"
 #include "engine/replicas/replica.h"
 #include "engine/residency/pool_store.h"
@@ -21,9 +24,16 @@
 
 namespace motley::cli {
 
-// The host memory for adapters behind a GPU's pool, without --adapter-host-memory.
-std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_available,
-                                std::uint64_t page_bytes);
+// The host memory for adapters behind one GPU's pool.
+struct HostTier {
+  std::uint64_t pool_bytes = 0;  // of the GPU's pool
+  std::uint64_t page_bytes = 0;
+  std::uint64_t host_available = 0;  // for all GPUs
+  int ranks = 1;                     // of an engine
+  int replicas = 1;
+};
+// `asked`: --adapter-host-memory, which the ranks of an engine share out; nothing: by default.
+Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::uint64_t> asked);
 
 // A model, its device and memory, and the engine over them.
 class EngineStack {
@@ -41,6 +51,8 @@ class EngineStack {
     Watchdog* watchdog = nullptr;           // must outlive the stack
     // The open files of another replica's model, which this one reads too.
     std::shared_ptr<const tensor::Checkpoint> checkpoint = {};
+    // Of all replicas; null: there are no others.
+    std::shared_ptr<dist::LaunchGate> gate = {};
   };
 
   // Loads the model and the adapters; logs the backends and the memory.
@@ -63,6 +75,8 @@ class EngineStack {
   Result<void> load_models(ModelSettings& settings, const Source& source);
   // `available`, `memory`: the device's memory without the weights.
   Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
+  // Those of the host, behind pools with these options.
+  Result<void> make_host_pools(const ModelSettings& settings, lora::Pool::Options pool);
   Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
   Result<void> make_executor(const text::ModelText* text);
@@ -75,7 +89,6 @@ class EngineStack {
   std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
-  std::vector<lora::Pool*> other_pools_;   // of the other ranks
   std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's
   std::unique_ptr<runner::Runner> runner_;
   std::unique_ptr<engine::SamplerMaker> samplers_;

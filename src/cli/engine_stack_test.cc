@@ -1,5 +1,6 @@
 #include "cli/engine_stack.h"
 
+#include <optional>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -13,15 +14,38 @@ namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-TEST(DefaultHostTier, IsTwiceTheDevicesPool) {
-  EXPECT_EQ(default_host_tier(3 * gib, 100 * gib, 1), 6 * gib);
+std::uint64_t default_tier(const HostTier& tier) {
+  return host_tier_bytes(tier, std::nullopt).value();
 }
 
-TEST(DefaultHostTier, TakesAtMostHalfOfWhatTheHostHas) {
-  EXPECT_EQ(default_host_tier(60 * gib, 40 * gib, 1), 20 * gib);
+TEST(HostTier, IsTwiceTheDevicesPool) {
+  EXPECT_EQ(default_tier({.pool_bytes = 3 * gib, .host_available = 100 * gib}), 6 * gib);
+  EXPECT_EQ(default_tier({.pool_bytes = 3 * gib, .host_available = 100 * gib, .ranks = 4}),
+            6 * gib);
 }
 
-TEST(DefaultHostTier, HoldsAPage) { EXPECT_EQ(default_host_tier(gib, 10, 4096), 4096); }
+TEST(HostTier, TakesAtMostHalfOfWhatTheHostHasForAllGpus) {
+  EXPECT_EQ(default_tier({.pool_bytes = 60 * gib, .host_available = 40 * gib}), 20 * gib);
+  EXPECT_EQ(default_tier({.pool_bytes = 60 * gib, .host_available = 40 * gib, .ranks = 2}),
+            10 * gib);
+  EXPECT_EQ(
+      default_tier({.pool_bytes = 60 * gib, .host_available = 40 * gib, .ranks = 2, .replicas = 2}),
+      5 * gib);
+}
+
+TEST(HostTier, HoldsAPage) {
+  EXPECT_EQ(default_tier({.pool_bytes = gib, .page_bytes = 4096, .host_available = 10}), 4096);
+}
+
+TEST(HostTier, RanksShareOutWhatWasAskedFor) {
+  EXPECT_EQ(host_tier_bytes({.page_bytes = 4096, .ranks = 4, .replicas = 2}, 8 * gib).value(),
+            2 * gib);
+  const auto refused = host_tier_bytes({.page_bytes = 4096, .ranks = 2}, 5000);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message(),
+            "4.9 KiB hold no page of adapters for each of 2 ranks, which takes 4.0 KiB: give at "
+            "least 8.0 KiB");
+}
 
 class ScriptedClock final : public Clock {
  public:

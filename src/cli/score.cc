@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/options/adapter_option.h"
 #include "cli/options/compute_settings.h"
+#include "cli/options/devices.h"
 #include "cli/options/option_values.h"
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
@@ -211,7 +212,8 @@ Result<std::unique_ptr<model::Model>> load_models(const Settings& settings, tens
 }
 
 Result<void> run_score(const Arguments& arguments, Output output) {
-  MOTLEY_TRY(const Settings settings, read_settings(arguments));
+  MOTLEY_TRY(Settings settings, read_settings(arguments));
+  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
   MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, open_device(settings.compute));
   // Lines are checked before the weights are loaded, because the config has the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));

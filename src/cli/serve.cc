@@ -19,6 +19,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/idle_memory.h"
+#include "cli/options/devices.h"
 #include "cli/served_engines.h"
 #include "cli/signals.h"
 #include "cli/start_log.h"
@@ -263,9 +264,10 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
 }
 
 Result<void> run_serve(const Arguments& arguments, Output output) {
-  MOTLEY_TRY(const Settings settings, read_settings(arguments));
+  MOTLEY_TRY(Settings settings, read_settings(arguments));
   prepare_memory_return();
   const HeldSignals signals;
+  MOTLEY_TRY(settings.model.compute, choose_devices(std::move(settings.model.compute)));
   const log::Background background;
   MemoryReserve reserve;
   raise_file_limit();

@@ -4,6 +4,8 @@
 
 #include "base/cat.h"
 #include "base/log.h"
+#include "cli/options/devices.h"
+#include "dist/launch_gate.h"
 
 namespace motley::cli {
 namespace {
@@ -11,13 +13,6 @@ namespace {
 // Its part of the places for waiting requests.
 std::int64_t queue_of_replica(std::int64_t max_queue, int replica, int replicas) {
   return max_queue / replicas + (replica < max_queue % replicas ? 1 : 0);
-}
-
-// Without --devices: the first GPUs.
-std::vector<int> first_gpus(const ComputeSettings& settings) {
-  std::vector<int> gpus;
-  for (int gpu = 0; gpu < settings.ranks * settings.replicas; ++gpu) gpus.push_back(gpu);
-  return gpus;
 }
 
 }  // namespace
@@ -32,22 +27,21 @@ Result<std::unique_ptr<ServedEngines>> ServedEngines::load(const ModelSettings& 
     served->stacks_.push_back(std::move(stack));
     return served;
   }
-  ComputeSettings compute = settings.compute;
   EngineStack::Source source = EngineStack::from_folder(text, watchdog);
+  source.gate = std::make_shared<dist::LaunchGate>();
   std::vector<engine::Replica*> engines;
   for (int i = 0; i < replicas; ++i) {
     ModelSettings own = settings;
     own.adapters.clear();
-    own.compute = settings_of_replica(compute, i);
+    own.compute = settings_of_replica(settings.compute, i);
     own.max_queue = queue_of_replica(settings.max_queue, i, replicas);
     auto loaded = EngineStack::load(std::move(own), source);
     if (!loaded.ok()) return std::move(loaded).error().within(cat("replica ", i));
     EngineStack& stack = *served->stacks_.emplace_back(*std::move(loaded));
     log::info("engine.replica", {{"replica", i}, {"device", stack.device().description()}});
     engines.push_back(&stack.engine());
-    const bool on_gpu = stack.device().id().kind != tensor::DeviceKind::cpu;
-    if (on_gpu && compute.gpus.empty()) compute.gpus = first_gpus(compute);
-    if (!on_gpu) source.checkpoint = stack.model().shared_checkpoint();
+    if (stack.device().id().kind == tensor::DeviceKind::cpu)
+      source.checkpoint = stack.model().shared_checkpoint();
   }
   served->replicas_ = std::make_unique<engine::ReplicatedEngine>(std::move(engines));
   MOTLEY_TRY_VOID(load_adapters(*served->replicas_, settings));

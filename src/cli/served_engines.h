@@ -16,7 +16,8 @@ namespace motley::cli {
 // What `serve` runs: one engine, or the replicas of --dp behind one.
 class ServedEngines {
  public:
-  // One after the other. On the CPU replicas read the same mapped files.
+  // One after the other, with the devices of choose_devices(). On the CPU replicas read the same
+  // mapped files.
   static Result<std::unique_ptr<ServedEngines>> load(const ModelSettings& settings,
                                                      const text::ModelText& text,
                                                      Watchdog* watchdog);

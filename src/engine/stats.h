@@ -109,7 +109,8 @@ struct Stats {
   std::uint64_t adapter_pages_free = 0;
   std::uint64_t adapter_pages_pinned = 0;  // in use
   std::uint64_t adapter_page_bytes = 0;
-  std::uint64_t adapter_host_bytes = 0;        // pinned so far, as the source of a device's pages
+  // Of all ranks: pinned so far, as the source of devices' pages.
+  std::uint64_t adapter_host_bytes = 0;
   std::uint64_t adapter_host_limit_bytes = 0;  // at most
   DurationHistogram adapter_wait;              // of requests whose adapters were not ready
   std::vector<AdapterInfo> adapters;           // in order of name

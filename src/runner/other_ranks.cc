@@ -13,16 +13,19 @@ namespace motley::runner {
 
 Result<std::unique_ptr<OtherRanks>> OtherRanks::create(const Options& options) {
   dist::ChosenRanks ranks;
+  Options own = options;
   if (options.gpus.empty()) {
     ranks.group = std::make_unique<dist::ThreadRanks>(
         dist::ThreadRanks::Options{.ranks = options.ranks, .max_wait = options.max_wait});
   } else {
     MOTLEY_CHECK(std::ssize(options.gpus) == options.ranks, "a GPU for each rank");
+    if (own.gate == nullptr) own.gate = std::make_shared<dist::LaunchGate>();
+    const dist::LaunchGate::Pass pass = own.gate->enter(Way::alone);
     MOTLEY_TRY(ranks,
                dist::create_gpu_ranks(
                    {.gpus = options.gpus, .over = options.over, .max_wait = options.max_wait}));
   }
-  return std::unique_ptr<OtherRanks>(new OtherRanks(options, std::move(ranks)));
+  return std::unique_ptr<OtherRanks>(new OtherRanks(own, std::move(ranks)));
 }
 
 // On GPUs the other ranks' threads look after their steps, so that an error of a GPU ends the group
@@ -53,16 +56,30 @@ Result<void> OtherRanks::load_models(LoadModel load) {
   return {};
 }
 
-Result<std::vector<lora::Pool*>> OtherRanks::make_pools(lora::Pool::Options options) {
-  std::vector<lora::Pool*> pools;
+lora::Pool::Options OtherRanks::with_shards(lora::Pool::Options options, const Parts& parts) {
   options.other_ranks.clear();
+  options.shards = parts.model->base_view().shards();
+  // Of uneven parts another backend may compute.
+  options.experts = parts.model->factor_layout();
+  return options;
+}
+
+Result<std::vector<lora::Pool*>> OtherRanks::make_pools(const lora::Pool::Options& options) {
+  std::vector<lora::Pool*> pools;
   for (Parts& parts : parts_) {
     parts.runner.reset();  // it uses the last pool
-    options.shards = parts.model->base_view().shards();
-    // Of uneven parts another backend may compute.
-    options.experts = parts.model->factor_layout();
-    MOTLEY_TRY(parts.pool, lora::Pool::create(*parts.device, options));
+    MOTLEY_TRY(parts.pool, lora::Pool::create(*parts.device, with_shards(options, parts)));
     pools.push_back(parts.pool.get());
+  }
+  return pools;
+}
+
+Result<std::vector<lora::Pool*>> OtherRanks::make_host_pools(const lora::Pool::Options& options) {
+  std::vector<lora::Pool*> pools;
+  for (Parts& parts : parts_) {
+    MOTLEY_TRY(parts.host_pool,
+               lora::Pool::create(parts.device->pinned_memory(), with_shards(options, parts)));
+    pools.push_back(parts.host_pool.get());
   }
   return pools;
 }
@@ -83,8 +100,9 @@ std::int64_t OtherRanks::pages() const {
   return fewest;
 }
 
-Result<void> OtherRanks::run(Runner& first,
+Result<void> OtherRanks::run(Runner& first, Way way,
                              FunctionRef<Result<void>(Runner& runner, int rank)> work) {
+  const dist::LaunchGate::Pass pass = dist::LaunchGate::enter(gate(), way);
   const auto on_rank = [&](int rank) { return work(rank == 0 ? first : runner(rank), rank); };
   return rank_threads_.run(on_rank);
 }

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/system/clock.h"
 #include "dist/communicator.h"
+#include "dist/launch_gate.h"
 #include "dist/rank_threads.h"
 #include "dist/ranks_over.h"
 #include "lora/pages/pool.h"
@@ -28,6 +29,8 @@ class OtherRanks {
     // Of each rank, the first included; empty: ranks are on the CPU.
     std::vector<int> gpus = {};
     dist::RanksOver over = dist::RanksOver::automatic;  // of GPUs
+    // Of all engines of the process whose ranks are on GPUs; null: this is the only one.
+    std::shared_ptr<dist::LaunchGate> gate = {};
   };
   static Result<std::unique_ptr<OtherRanks>> create(const Options& options);
 
@@ -45,16 +48,23 @@ class OtherRanks {
   using LoadModel = FunctionRef<Result<std::unique_ptr<model::Model>>(tensor::Device& device,
                                                                       dist::Communicator& ranks)>;
   Result<void> load_models(LoadModel load);
-  // With the shards of each rank, and otherwise the options.
-  Result<std::vector<lora::Pool*>> make_pools(lora::Pool::Options options);
+  // With the shards of each rank, and otherwise the options: in its device's memory, or in the
+  // host's that its device copies from.
+  Result<std::vector<lora::Pool*>> make_pools(const lora::Pool::Options& options);
+  Result<std::vector<lora::Pool*>> make_host_pools(const lora::Pool::Options& options);
   // Each with its rank's pool, if there are pools. On GPUs each may have fewer pages than the
   // options; rank 0's has at most pages().
   Result<void> make_runners(Runner::Options options);
   // The fewest that a runner has.
   std::int64_t pages() const;
 
-  // Calls work with every rank's runner, each on its own thread; see RankThreads::run().
-  Result<void> run(Runner& first, FunctionRef<Result<void>(Runner& runner, int rank)> work);
+  // Calls work with every rank's runner, each on its own thread; see RankThreads::run(). It goes
+  // through the gate, `together` if all that it launches has been launched before.
+  using Way = dist::LaunchGate::Way;
+  Result<void> run(Runner& first, Way way,
+                   FunctionRef<Result<void>(Runner& runner, int rank)> work);
+  // For other work that may wait for idle GPUs; null: ranks are on the CPU.
+  dist::LaunchGate* gate() const { return options_.gate.get(); }
   // From rank 1 on.
   const model::Model& model(int rank) const { return *at(rank).model; }
   Runner& runner(int rank) { return *parts_[static_cast<std::size_t>(rank - 1)].runner; }
@@ -68,12 +78,15 @@ class OtherRanks {
   struct Parts {
     std::unique_ptr<tensor::MeteredDevice> device;
     std::unique_ptr<model::Model> model;
+    std::unique_ptr<lora::Pool> host_pool;
     std::unique_ptr<lora::Pool> pool;
     std::unique_ptr<Runner> runner;
   };
   const Parts& at(int rank) const { return parts_[static_cast<std::size_t>(rank - 1)]; }
 
   OtherRanks(const Options& options, dist::ChosenRanks ranks);
+  // Those of a rank's pool.
+  static lora::Pool::Options with_shards(lora::Pool::Options options, const Parts& parts);
 
   Options options_;
   dist::RanksChoice choice_;

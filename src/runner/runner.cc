@@ -209,10 +209,18 @@ Result<void> Runner::ranks_status() const {
 
 Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   if (options_.others == nullptr) return step_on_rank(chunks, sink);
-  return options_.others->run(*this, [&](Runner& runner, int rank) {
+  return options_.others->run(*this, way_of(chunks), [&](Runner& runner, int rank) {
     const auto no_sink = [](const Tensor&, std::span<const LogitRow>) { return Result<void>(); };
     return rank == 0 ? step_on_rank(chunks, sink) : runner.step_on_rank(chunks, no_sink);
   });
+}
+
+// A step of other sizes may be the first to use a library's kernel.
+dist::LaunchGate::Way Runner::way_of(std::span<const Chunk> chunks) const {
+  using Way = dist::LaunchGate::Way;
+  const bool padded = std::ranges::all_of(chunks, &Chunk::decodes) &&
+                      graph_rows(std::ssize(chunks)) <= max_padded_rows();
+  return padded && is_warm_ && !options_.capture_in_steps ? Way::together : Way::alone;
 }
 
 Result<void> Runner::step_on_rank(std::span<const Chunk> chunks, LogitsSink sink) {
@@ -245,7 +253,10 @@ std::int64_t Runner::max_padded_rows() const {
 
 Result<void> Runner::warm_up() {
   if (options_.others == nullptr) return warm_up_rank();
-  return options_.others->run(*this, [](Runner& runner, int) { return runner.warm_up_rank(); });
+  MOTLEY_TRY_VOID(options_.others->run(*this, dist::LaunchGate::Way::alone,
+                                       [](Runner& runner, int) { return runner.warm_up_rank(); }));
+  is_warm_ = options_.graphs;
+  return {};
 }
 
 Result<void> Runner::warm_up_rank() {
@@ -318,8 +329,14 @@ Result<bool> Runner::capture_ahead() {
   if (!options_.graphs) return false;
   const std::optional<GraphKey> key = missing_graph();
   bool room = key.has_value();
+  // A graph is made and dropped.
+  const auto alone = [this] {
+    return dist::LaunchGate::enter(options_.others == nullptr ? nullptr : options_.others->gate(),
+                                   dist::LaunchGate::Way::alone);
+  };
   if (key) {
     const auto capture_on = [&](Runner& runner) -> Result<void> {
+      const auto pass = alone();
       Result<void> captured = runner.capture(*key, runner.foreseen());
       if (captured.ok() || captured.error().code() != ErrorCode::out_of_memory) return captured;
       room = false;
@@ -332,7 +349,10 @@ Result<bool> Runner::capture_ahead() {
   }
   // Steps run without the graph, on all ranks alike; adapters may need the memory.
   const auto leave_out = [&](Runner& runner) -> Result<void> {
-    if (key) runner.graphs_.erase(*key);
+    if (key) {
+      const auto pass = alone();
+      runner.graphs_.erase(*key);
+    }
     runner.missed_.reset();
     if (runner.complete_for_ != runner.foreseen()) runner.complete_for_ = runner.foreseen();
     return {};

@@ -10,6 +10,7 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "base/system/clock.h"
+#include "dist/launch_gate.h"
 #include "kernels/elementary.h"
 #include "lora/apply/step_table.h"
 #include "lora/pages/pool.h"
@@ -147,6 +148,8 @@ class Runner {
   Runner(const model::Model& model, tensor::Device& device, const Options& options,
          StepLayout layout, model::Model::Workspace workspace, tensor::Buffer memory);
 
+  // How the ranks' launches of a step go through the gate.
+  dist::LaunchGate::Way way_of(std::span<const Chunk> chunks) const;
   // This rank's part of a step; only rank 0 has logits for its sink.
   Result<void> step_on_rank(std::span<const Chunk> chunks, LogitsSink sink);
   // Warms up this rank, beside the others.
@@ -216,6 +219,7 @@ class Runner {
   std::optional<GraphKey> missed_;
   // The sites for which no graph is missing.
   std::optional<lora::SiteSet> complete_for_;
+  bool is_warm_ = false;  // steps that are padded launch what warm_up() has launched
   Duration capture_time_{};
   std::uint64_t graph_launches_ = 0;
 };

@@ -81,7 +81,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
     set_pages(c, chunk.pages.first(static_cast<std::size_t>(pages)));
     max_rows_ = std::max(max_rows_, count);
     least_rows_ = std::min(least_rows_, count);
-    decodes_ = decodes_ && count == 1 && chunk.logits != LogitsOf::none;
+    decodes_ = decodes_ && chunk.decodes();
     for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
       const bool wanted = chunk.logits == LogitsOf::all ||
                           (chunk.logits == LogitsOf::last && t + 1 == chunk.tokens.size());

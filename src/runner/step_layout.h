@@ -25,6 +25,8 @@ struct Chunk {
   std::span<const std::int32_t> tokens;
   lora::Mix mix;
   LogitsOf logits = LogitsOf::last;
+
+  bool decodes() const { return tokens.size() == 1 && logits != LogitsOf::none; }
 };
 
 // Identifies a row of logits.

@@ -262,9 +262,9 @@ void write_adapters(EnginePage& page) {
              &Stats::adapter_pages_pinned);
   page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", &Stats::adapter_page_bytes);
   page.gauge("motley_adapter_host_memory_bytes",
-             "Page-locked memory of the host for adapters, taken so far.",
+             "Page-locked memory of the host for adapters of all ranks, taken so far.",
              &Stats::adapter_host_bytes);
-  page.gauge("motley_adapter_host_memory_limit_bytes", "At most, behind a GPU.",
+  page.gauge("motley_adapter_host_memory_limit_bytes", "At most, behind GPUs.",
              &Stats::adapter_host_limit_bytes);
   page.histogram("motley_adapter_wait_seconds",
                  "What requests waited for adapters that were not there.", &Stats::adapter_wait);

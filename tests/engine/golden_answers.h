@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "engine/golden_engine.h"
@@ -29,6 +31,16 @@ struct BesideOthers {
 // alone. How often a sequence was pushed back.
 std::uint64_t expect_same_bits_beside_others(score_tests::GoldenModel& golden,
                                              const BesideOthers& others);
+
+// Where the pool has no room for all adapters, and the host has: those that were evicted come back
+// from there, and answers have the tokens and bits of before.
+void expect_same_bits_from_the_host(score_tests::GoldenModel& golden);
+// The plain models with adapters enough for that.
+std::vector<std::string> models_with_many_adapters();
+
+// Engines that step, load and unload beside each other, each from a thread of its own: answers have
+// the tokens and bits that they have where its engine is alone.
+void expect_same_bits_beside_other_engines(std::span<score_tests::GoldenModel* const> goldens);
 
 // Adapters with finite factors that overflow, at every kind of module: their requests fail and say
 // so, and those beside and behind them have the tokens and bits that they have alone. On a GPU in

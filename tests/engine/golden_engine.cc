@@ -6,6 +6,12 @@ namespace motley::engine_tests {
 
 using score_tests::at;
 
+namespace {
+
+constexpr std::uint64_t host_tier_bytes = std::uint64_t{16} << 20;  // of each rank
+
+}  // namespace
+
 GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& options)
     : golden_(&golden) {
   const bool on_gpu = golden.device().id().kind != tensor::DeviceKind::cpu;
@@ -19,7 +25,8 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                 .max_tokens = options.max_tokens,
                                 .pages = options.pages,
                                 .logit_rows = on_gpu ? options.max_sequences : 16,
-                                .graphs = options.graphs};
+                                .graphs = options.graphs,
+                                .capture_in_steps = !options.warm};
   if (golden.others() != nullptr) {
     pool.other_ranks = golden.others()->make_pools(pool).value();
     pool.shards = golden.model().base_view().shards();
@@ -28,15 +35,28 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
   }
   pool_ = lora::Pool::create(golden.device(), pool).value();
   steps.adapters = pool_.get();
-  if (on_gpu && golden.others() == nullptr) {
+  if (options.host_tier.value_or(on_gpu)) {
+    pool.bytes = host_tier_bytes;
     pool.directory = false;
+    if (golden.others() != nullptr) {
+      pool.gate = golden.others()->gate();
+      pool.other_ranks = golden.others()->make_host_pools(pool).value();
+    }
     host_pool_ = lora::Pool::create(golden.device().pinned_memory(), pool).value();
   }
   runner_ = runner::Runner::create(golden.model(), golden.device(), steps).value();
+  if (options.warm) runner_->warm_up().value();
   samplers_ = std::make_unique<engine::SamplerMaker>(std::nullopt, 1);
   executor_ = engine::RunnerExecutor::create(*runner_, golden.model().config().vocabulary).value();
-  store_ = std::make_unique<engine::PoolStore>(engine::PoolStore::Options{
-      .base = &golden.model().base_view(), .pool = pool_.get(), .host_pool = host_pool_.get()});
+  const auto source = [this](const engine::AdapterSpec& spec, const lora::BaseView& base) {
+    ++reads_;
+    return lora::load_adapter(spec.path, spec.load, base);
+  };
+  store_ = std::make_unique<engine::PoolStore>(
+      engine::PoolStore::Options{.base = &golden.model().base_view(),
+                                 .pool = pool_.get(),
+                                 .host_pool = host_pool_.get(),
+                                 .source = source});
   engine_ = engine::Engine::create({.executor = executor_.get(),
                                     .samplers = samplers_.get(),
                                     .adapters = store_.get(),

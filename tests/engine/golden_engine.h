@@ -1,11 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,6 +97,10 @@ class GoldenEngine {
     std::uint64_t adapter_bytes = std::uint64_t{16} << 20;
     bool prefix_cache = true;
     bool graphs = true;  // on a GPU
+    // As a server begins: what steps need is captured before them and beside them, not in them.
+    bool warm = false;
+    // Adapters that leave the pool are kept in the host's memory; nothing: on a GPU.
+    std::optional<bool> host_tier = {};
   };
 
   GoldenEngine(score_tests::GoldenModel& golden, const Options& options);
@@ -102,6 +108,8 @@ class GoldenEngine {
 
   engine::Engine& engine() { return *engine_; }
   lora::Pool& pool() { return *pool_; }
+  // How often an adapter's files were read.
+  int reads() const { return reads_; }
   runner::Runner& runner() { return *runner_; }
   std::filesystem::path path_of(const std::string& adapter) const;
   // Every adapter that a case of the golden names, in the way the case says.
@@ -115,10 +123,11 @@ class GoldenEngine {
   score_tests::GoldenModel* golden_;
   SteadyClock clock_;
   std::unique_ptr<lora::Pool> pool_;
-  std::unique_ptr<lora::Pool> host_pool_;  // behind one GPU's
+  std::unique_ptr<lora::Pool> host_pool_;
   std::unique_ptr<runner::Runner> runner_;
   std::unique_ptr<engine::SamplerMaker> samplers_;
   std::unique_ptr<engine::RunnerExecutor> executor_;
+  std::atomic<int> reads_{0};
   std::unique_ptr<engine::PoolStore> store_;
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -1,11 +1,16 @@
 // Whole models through the engine: what was recorded, and the same bits whatever runs beside.
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "base/cat.h"
 #include "engine/golden_answers.h"
 #include "score/failing_rank.h"
 
@@ -81,8 +86,35 @@ TEST_P(GoldenRanks, ExpertsOnGroupsOfRanksAnswerAsRecorded) {
   expect_all_adapters_as_recorded(golden);
 }
 
+// With one gate, as engines on GPUs have.
+TEST_P(GoldenRanks, EnginesOfSeveralRanksAnswerBesideEachOther) {
+  const auto gate = std::make_shared<dist::LaunchGate>();
+  const GoldenModel::Options options{.threads = 1, .ranks = 2, .gate = gate};
+  GoldenModel first(GetParam(), options);
+  GoldenModel second(GetParam(), options);
+  expect_same_bits_beside_other_engines(std::vector{&first, &second});
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenRanks, testing::Values("qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
+
+class GoldenHostTier : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenHostTier, AdaptersThatComeBackHaveTheBitsOfBefore) {
+  for (const int ranks : {1, 2, 3}) {
+    SCOPED_TRACE(cat(ranks, " ranks"));
+    GoldenModel golden(GetParam(), {.threads = 1, .ranks = ranks});
+    expect_same_bits_from_the_host(golden);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenHostTier, testing::ValuesIn(models_with_many_adapters()),
+                         [](const auto& model) { return model.param; });
+
+TEST(GoldenEngine, ExpertsOfGroupsComeBackFromTheHost) {
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 2, .expert_groups = 2});
+  expect_same_bits_from_the_host(golden);
+}
 
 TEST(GoldenEngine, ARankThatFailsEndsTheEngineWithItsLine) {
   std::vector<std::unique_ptr<score_tests::FailingRank>> made;
@@ -100,6 +132,39 @@ TEST(GoldenEngine, ARankThatFailsEndsTheEngineWithItsLine) {
     ASSERT_TRUE(answer->error.has_value());
     EXPECT_EQ(answer->error->message(), "the device is gone (rank 2)");
   }
+}
+
+// As replicas on GPUs of one process.
+TEST(GoldenEngine, AnEngineWhoseRankFailsLeavesTheOthersBehindTheGate) {
+  const auto gate = std::make_shared<dist::LaunchGate>();
+  std::vector<std::unique_ptr<score_tests::FailingRank>> made;
+  GoldenModel lost("qwen3_moe",
+                   {.threads = 1, .ranks = 2, .gate = gate, .wrap = [&](auto& ranks) {
+                      const int sums = ranks.rank() == 1 ? 40 : std::numeric_limits<int>::max();
+                      made.push_back(std::make_unique<score_tests::FailingRank>(ranks, sums));
+                      return made.back().get();
+                    }});
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 2, .gate = gate});
+  GoldenEngine lost_world(lost, {});
+  GoldenEngine world(golden, {});
+  const json::Value& first = cases_of(golden.golden()).front();
+  const auto failed = lost_world.submit(greedy_request(first));
+  const auto answer = world.submit(greedy_request(first));
+  EXPECT_TRUE(failed->wait().error.has_value());
+  EXPECT_FALSE(answer->wait().error.has_value());
+  EXPECT_FALSE(world.submit(greedy_request(first))->wait().error.has_value());
+}
+
+TEST(GoldenEngine, StepsOfSeveralRanksWaitAtTheGate) {
+  const auto gate = std::make_shared<dist::LaunchGate>();
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 2, .gate = gate});
+  GoldenEngine world(golden, {});
+  std::optional<dist::LaunchGate::Pass> pass(gate->enter(dist::LaunchGate::Way::together));
+  const auto answer = world.submit(greedy_request(cases_of(golden.golden()).front()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(answer->closed());
+  pass.reset();
+  EXPECT_FALSE(answer->wait().error.has_value());
 }
 
 TEST(GoldenEngine, AnAdapterThatOverflowsFailsAlone) {
@@ -180,8 +245,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenFp8Cache, testing::Values("qwen3_moe", "d
                          [](const auto& model) { return model.param; });
 
 // Random lengths, cancels, loads and unloads, on memory that is too small.
-TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
-  GoldenModel golden("qwen3_moe", {});
+void expect_own_answers_in_a_soak(GoldenModel& golden, bool host_tier) {
   const std::vector<engine::Request> requests = greedy_requests(golden);
   std::vector<std::shared_ptr<Answer>> alone;
   {
@@ -189,8 +253,11 @@ TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
     world.load_adapters();
     alone = answers_of(world, requests);
   }
-  GoldenEngine world(
-      golden, {.max_rows = 12, .max_sequences = 8, .pages = 10, .adapter_bytes = few_adapters});
+  GoldenEngine world(golden, {.max_rows = 12,
+                              .max_sequences = 8,
+                              .pages = 10,
+                              .adapter_bytes = few_adapters,
+                              .host_tier = host_tier});
   world.load_adapters();
   std::mt19937 random(1);
   const auto below = [&](std::size_t end) { return static_cast<std::size_t>(random()) % end; };
@@ -240,7 +307,18 @@ TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
     }
   }
   EXPECT_GT(world.engine().stats().adapter_loads, 0);
+  EXPECT_GT(world.engine().stats().adapter_evictions, 0);
   expect_all_given_back(world);
+}
+
+TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
+  GoldenModel golden("qwen3_moe", {});
+  expect_own_answers_in_a_soak(golden, false);
+}
+
+TEST(GoldenEngine, SoakOnRanksWithTheHostBehindGivesEveryRequestItsOwnAnswer) {
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 2});
+  expect_own_answers_in_a_soak(golden, true);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // and go.
 
 #include <chrono>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -58,6 +59,36 @@ TEST_P(EngineOnGpus, AdaptersComeAndGo) {
     for (const std::string& name : names) EXPECT_TRUE(world.unload(name).ok()) << name;
   }
   expect_all_given_back(world);
+}
+
+class HostTierOfGpus : public EngineOnGpus {};
+INSTANTIATE_TEST_SUITE_P(Models, HostTierOfGpus, testing::ValuesIn(models_with_many_adapters()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(HostTierOfGpus, AdaptersThatComeBackHaveTheBitsOfBefore) {
+  GoldenModel golden(GetParam(), on_gpus(false));
+  expect_same_bits_from_the_host(golden);
+}
+
+// Two engines of two ranks each, as replicas of one server: whatever one of them does, the other's
+// ranks wait for each other meanwhile.
+TEST_P(EngineOnGpus, EnginesAnswerBesideEachOther) {
+  const auto gate = std::make_shared<dist::LaunchGate>();
+  std::vector<std::unique_ptr<GoldenModel>> goldens;
+  std::vector<GoldenModel*> engines;
+  for (const std::vector<int>& gpus : gpu_tests::gpus_of_engines()) {
+    goldens.push_back(std::make_unique<GoldenModel>(
+        GetParam(), GoldenModel::Options{
+                        .exact = gpus.front() == gpus.back(),
+                        .pages = 512,
+                        .device = {.kind = tensor::DeviceChoice::Kind::cuda, .index = gpus.front()},
+                        .ranks = 2,
+                        .gpus = gpus,
+                        .max_wait = std::chrono::seconds(20),
+                        .gate = gate}));
+    engines.push_back(goldens.back().get());
+  }
+  expect_same_bits_beside_other_engines(engines);
 }
 
 // Graphs that take maxima over ranks give the bits of launches one by one.

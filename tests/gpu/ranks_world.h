@@ -31,6 +31,16 @@ inline std::vector<int> gpus_of_ranks(int ranks) {
   return gpus;
 }
 
+// The GPUs of two engines of two ranks each, which share none: pairs, or where there are fewer than
+// four one GPU for both ranks of an engine. A single GPU is one engine's: kernels of two engines
+// that wait on it could take each other's place.
+inline std::vector<std::vector<int>> gpus_of_engines() {
+  const std::vector<int> four = gpus_of_ranks(4);
+  if (four[3] == 3) return {{0, 1}, {2, 3}};
+  if (four[1] == 1) return {{0, 0}, {1, 1}};
+  return {{0, 0}};
+}
+
 // What the ranks of this program exchange numbers over: gpu_ranks_tests peers, gpu_nccl_tests NCCL,
 // which takes a GPU for each.
 inline dist::RanksOver ranks_over() { return dist::parse_ranks_over(MOTLEY_RANKS_OVER).value(); }

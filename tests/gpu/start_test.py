@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A server on a GPU page-locks memory of the host as adapters need it, not at its start.
+"""A server on a GPU page-locks memory of the host as adapters need it, not at its start; one for more GPUs than there
+are loads nothing.
 
     start_test.py MOTLEY MODEL
 """
@@ -12,10 +13,22 @@ import urllib.request
 MOST_AT_START = 512 << 20  # the spare and what a few small adapters take
 
 
+def refuse_more_gpus_than_there_are(motley, model):
+    for ranks in (["--tp", "64"], ["--dp", "32", "--tp", "2"], ["--devices", "0,900"]):
+        server = subprocess.run([motley, "serve", model, "--device", "cuda", "--port", "0", *ranks],
+                                capture_output=True, text=True, timeout=60)
+        print(server.stderr)
+        if server.returncode != 2 or "this host has" not in server.stderr:
+            sys.exit(f"{ranks} are to be refused")
+        if "start.part" in server.stderr:
+            sys.exit("nothing is loaded for what is refused")
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__.strip())
     motley, model = sys.argv[1:]
+    refuse_more_gpus_than_there_are(motley, model)
     server = subprocess.Popen(
         [motley, "serve", model, "--adapter", f"cynic={model}/adapters/cynic", "--device", "cuda",
          "--kv-memory", "1G", "--adapter-memory", "4G", "--adapter-host-memory", "8G", "--port", "0"],

@@ -82,7 +82,8 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                                           .threads = options.threads,
                                           .max_wait = options.max_wait,
                                           .gpus = options.gpus,
-                                          .over = options.over})
+                                          .over = options.over,
+                                          .gate = options.gate})
                   .value();
     load.ranks = wrapped(others_->communicator(0));
   }

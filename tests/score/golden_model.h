@@ -49,6 +49,7 @@ class GoldenModel {
     std::vector<int> gpus = {};
     dist::RanksOver over = dist::RanksOver::automatic;
     Duration max_wait = std::chrono::seconds(60);
+    std::shared_ptr<dist::LaunchGate> gate = {};  // of several engines
     // The (token, expert) pairs of a step from which ranks share products with adapters' A.
     std::optional<std::int64_t> shared_shrinks_from = {};
     // What a rank's model sees instead of its group; empty: the group.

@@ -8,6 +8,7 @@
 
 #include "base/cat.h"
 #include "cli/bench/steps/random_adapters.h"
+#include "cli/options/devices.h"
 #include "runner/runner.h"
 
 namespace motley::cli {

@@ -1,7 +1,6 @@
 #include "cli/options/compute_settings.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 
 #include "base/cat.h"
@@ -11,7 +10,6 @@
 #include "base/system/cpu.h"
 #include "base/system/files.h"
 #include "cli/options/option_values.h"
-#include "dist/nccl_library.h"
 #include "kernels/tuning/candidates.h"
 #include "model/dense_groups.h"
 
@@ -110,11 +108,6 @@ Result<void> check_expert_groups(const ComputeSettings& settings) {
       "--ep", cat("use a number that divides the ranks, or --tp ", fewer == 0 ? groups : fewer));
 }
 
-// Ranks of all replicas have equal shares.
-int threads_of_rank(const ComputeSettings& settings) {
-  return std::max(1, usable_cpus() / (settings.ranks * settings.replicas));
-}
-
 Result<int> read_replicas(const Arguments& arguments, int ranks) {
   const std::string* const text = arguments.value("--dp");
   if (text == nullptr) return 1;
@@ -149,29 +142,6 @@ void check_tuning_suits(const model::Model& model, const tensor::Device& device)
   }
   if (reasons.empty()) return;
   log::warning("tuning.other", {{"file", tuning.file}, {"reason", join(reasons, "; ")}});
-}
-
-Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettings& settings,
-                                                             const tensor::Device& first) {
-  const bool on_gpus = first.id().kind != tensor::DeviceKind::cpu;
-  if (!on_gpus && settings.ranks_over != dist::RanksOver::automatic)
-    return wrong_option("ranks on a CPU exchange numbers over the host's memory", "--ranks-over",
-                        "leave it out");
-  if (settings.ranks == 1 && settings.ranks_over != dist::RanksOver::automatic)
-    return wrong_option("one rank exchanges nothing", "--ranks-over", "leave it out, or use --tp");
-  if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
-  runner::OtherRanks::Options options{
-      .ranks = settings.ranks, .threads = threads_of_rank(settings), .over = settings.ranks_over};
-  if (on_gpus) {
-    options.gpus = settings.gpus;
-    for (int rank = static_cast<int>(options.gpus.size()); rank < settings.ranks; ++rank)
-      options.gpus.push_back(rank);
-  }
-  MOTLEY_TRY(std::unique_ptr<runner::OtherRanks> others, runner::OtherRanks::create(options));
-  if (on_gpus)
-    log::info("ranks.over",
-              {{"over", dist::name(others->choice().over)}, {"reason", others->choice().reason}});
-  return others;
 }
 
 bool likes_float32(const tensor::Device& device) {
@@ -249,18 +219,6 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
   return settings;
 }
 
-Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
-  if (settings.ranks * settings.replicas == 1)
-    return tensor::open_device(settings.device, {.owns_machine = true});
-  // Before CUDA begins: its kernels are loaded at once. One that was loaded when it is first used
-  // would wait for GPUs on which other ranks wait (dist::GpuRanks).
-  if (settings.ranks > 1) {
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    dist::set_nccl_environment();
-  }
-  return tensor::open_device(settings.device, {.threads = threads_of_rank(settings)});
-}
-
 Result<void> require_one_rank(const ComputeSettings& settings, std::string_view work) {
   if (settings.ranks == 1) return {};
   return Error(ErrorCode::not_implemented, cat(work, " uses one rank so far"),
@@ -271,14 +229,6 @@ Result<void> require_one_replica(const ComputeSettings& settings, std::string_vi
   if (settings.replicas == 1) return {};
   return Error(ErrorCode::not_implemented, cat(work, " uses one replica so far"), "--dp",
                "leave it out, or use serve");
-}
-
-ComputeSettings settings_of_replica(ComputeSettings settings, int replica) {
-  if (settings.gpus.empty()) return settings;
-  const auto first = settings.gpus.begin() + std::ptrdiff_t{settings.ranks} * replica;
-  settings.gpus = std::vector<int>(first, first + settings.ranks);
-  settings.device = {.kind = tensor::DeviceChoice::Kind::cuda, .index = settings.gpus.front()};
-  return settings;
 }
 
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,

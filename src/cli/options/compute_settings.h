@@ -12,7 +12,6 @@
 #include "cli/options/arguments.h"
 #include "dist/ranks_over.h"
 #include "model/model.h"
-#include "runner/other_ranks.h"
 #include "tensor/device/device.h"
 
 namespace motley::cli {
@@ -43,19 +42,11 @@ std::vector<OptionSpec> compute_option_specs();
 
 Result<ComputeSettings> read_compute_settings(const Arguments& arguments);
 
-// Refuses settings that the device does not support.
-Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings);
-
 // The tuning's name for logs and reports; null: the built-in thresholds.
 std::string tuning_name(const kernels::Tuning* tuning);
 
 // Warns in one line if the tuning is for another card or for other shapes than the model's.
 void check_tuning_suits(const model::Model& model, const tensor::Device& device);
-
-// The other ranks of an engine whose first has this device, from open_device(); null: there are
-// none. On a CPU each rank has an equal share of the processors.
-Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettings& settings,
-                                                             const tensor::Device& first);
 
 // The choice of --compute auto: on a CPU without bf16 products float32 is no slower.
 bool likes_float32(const tensor::Device& device);
@@ -66,9 +57,6 @@ Result<void> require_one_rank(const ComputeSettings& settings, std::string_view 
 // The same for commands that run one engine.
 Result<void> require_one_replica(const ComputeSettings& settings, std::string_view work);
 
-// The settings of one replica: its part of the GPUs.
-ComputeSettings settings_of_replica(ComputeSettings settings, int replica);
-
 // Of several ranks, which one a model is for.
 struct ModelRank {
   dist::Communicator* ranks = nullptr;  // null: the only one
@@ -76,7 +64,7 @@ struct ModelRank {
   std::shared_ptr<const tensor::Checkpoint> checkpoint = {};
 };
 
-// Loads on a device from open_device(), showing progress.
+// Loads on a device from open_device() (devices.h), showing progress.
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
                                                  const ComputeSettings& settings,
                                                  tensor::Device& device,

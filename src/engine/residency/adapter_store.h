@@ -50,7 +50,8 @@ class AdapterStore {
     std::uint64_t pinned_pages = 0;
     std::uint64_t page_bytes = 0;
     std::uint64_t evictions = 0;
-    std::uint64_t host_bytes = 0;        // pinned so far, as the source of a device's pages
+    // Of all ranks: pinned so far, as the source of devices' pages.
+    std::uint64_t host_bytes = 0;
     std::uint64_t host_limit_bytes = 0;  // at most
   };
 

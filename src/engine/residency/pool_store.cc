@@ -85,26 +85,31 @@ AdapterStore::Usage PoolStore::usage() const {
             .page_bytes = usage.page_bytes,
             .evictions = usage.evictions};
   // The rank with the least room decides.
-  for (const lora::Pool* const other : options_.other_ranks) {
-    const lora::Pool::Usage theirs = other->usage();
+  for (int rank = 1; rank <= std::ssize(other_ranks()); ++rank) {
+    const lora::Pool::Usage theirs = options_.pool->usage_of(rank);
     all.pages = std::min(all.pages, theirs.pages);
     all.free_pages = std::min(all.free_pages, theirs.free_pages);
     all.pinned_pages = std::max(all.pinned_pages, theirs.pinned_pages);
   }
+  const auto add_host = [&](const lora::Pool& pool) {
+    const lora::Pool::Usage host = pool.usage();
+    all.host_bytes += host.committed_bytes;
+    all.host_limit_bytes += host.pages * host.page_bytes;
+  };
   if (options_.host_pool != nullptr) {
-    const lora::Pool::Usage host = options_.host_pool->usage();
-    all.host_bytes = host.committed_bytes;
-    all.host_limit_bytes = host.pages * host.page_bytes;
+    add_host(*options_.host_pool);
+    for (const lora::Pool* const other : options_.host_pool->options().other_ranks)
+      add_host(*other);
   }
   return all;
 }
 
 std::size_t PoolStore::ranks() const {
-  return options_.other_ranks.empty() ? 0 : options_.other_ranks.size() + 1;
+  return other_ranks().empty() ? 0 : other_ranks().size() + 1;
 }
 
 RankStats PoolStore::pages_of(std::size_t rank) const {
-  const lora::Pool& pool = rank == 0 ? *options_.pool : *options_.other_ranks[rank - 1];
+  const lora::Pool& pool = rank == 0 ? *options_.pool : *other_ranks()[rank - 1];
   const lora::Pool::Usage usage = pool.usage();
   return {.adapter_pages = usage.pages, .adapter_pages_free = usage.free_pages};
 }
@@ -112,7 +117,7 @@ RankStats PoolStore::pages_of(std::size_t rank) const {
 // Of the rank whose part is the largest.
 std::uint64_t PoolStore::most_pages(const lora::Adapter& adapter) const {
   std::uint64_t most = lora::Pool::pages_of(adapter, options_.pool->options());
-  for (const lora::Pool* const other : options_.other_ranks)
+  for (const lora::Pool* const other : other_ranks())
     most = std::max(most, lora::Pool::pages_of(adapter, other->options()));
   return most;
 }

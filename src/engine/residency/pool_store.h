@@ -20,15 +20,16 @@
 namespace motley::engine {
 
 // Adapters in pools: one where steps read them and, if that is in device memory, one in host memory
-// before it. Several loader threads read files, place pages and copy.
+// before it. Of several ranks both are rank 0's, with those of the others behind them
+// (lora::Pool::Options::other_ranks). Several loader threads read files, place pages and copy.
 class PoolStore final : public AdapterStore {
  public:
   struct Options {
     const lora::BaseView* base = nullptr;  // of the model
     lora::Pool* pool = nullptr;            // that steps read
-    // With the same format and page size, in pinned memory; null if `pool` is in host memory.
+    // With the same format and page size, and of as many ranks, in pinned memory; null if `pool` is
+    // in host memory.
     lora::Pool* host_pool = nullptr;
-    std::vector<lora::Pool*> other_ranks = {};  // those of `pool`
     // The source of adapters; default: their folders. Called by several threads concurrently.
     std::function<Result<lora::Adapter>(const AdapterSpec&, const lora::BaseView&)> source = {};
     Watchdog* watchdog = nullptr;  // of loads
@@ -70,6 +71,9 @@ class PoolStore final : public AdapterStore {
   // their bytes, which count as being read from then on. Nothing if the store stops.
   std::optional<std::uint64_t> wait_for_memory(std::unique_lock<std::mutex>& held, const Job& job);
   bool is_resident(const Job& job) const;
+  const std::vector<lora::Pool*>& other_ranks() const {
+    return options_.pool->options().other_ranks;
+  }
   // Pages of a spare load cannot be evicted before it is done. Therefore spare loads into the
   // steps' pool and loads for claims never run at the same time: a spare load is skipped while
   // others run, and loads for claims wait for spare ones.

@@ -7,9 +7,8 @@
 
 namespace motley::lora {
 
-PageMemory::PageMemory(std::unique_ptr<tensor::Reservation> memory, std::size_t spare,
-                       Duration retry)
-    : memory_(std::move(memory)), spare_(spare), retry_(retry), limit_(memory_->size()) {
+PageMemory::PageMemory(std::unique_ptr<tensor::Reservation> memory, const Options& options)
+    : memory_(std::move(memory)), options_(options), limit_(memory_->size()) {
   if (memory_->committed() == memory_->size()) return;
   thread_ = std::thread([this] { work(); });
   use(0);
@@ -32,9 +31,9 @@ void PageMemory::want_locked(std::size_t bytes) {
 }
 
 void PageMemory::use(std::size_t bytes) {
-  if (committed() >= std::min(bytes + spare_, limit())) return;
+  if (committed() >= std::min(bytes + options_.spare, limit())) return;
   const std::lock_guard held(lock_);
-  want_locked(bytes + spare_);
+  want_locked(bytes + options_.spare);
 }
 
 void PageMemory::wait_for(std::size_t bytes) {
@@ -48,7 +47,7 @@ void PageMemory::work() {
   for (;;) {
     const bool ran_out = limit() < memory_->size();
     if (ran_out) {
-      wanted_more_.wait_for(held, retry_, [&] { return stopping_; });
+      wanted_more_.wait_for(held, options_.retry, [&] { return stopping_; });
       if (!stopping_ && wanted_ <= committed()) continue;
     } else {
       wanted_more_.wait(held,
@@ -56,7 +55,10 @@ void PageMemory::work() {
     }
     if (stopping_) return;
     held.unlock();
-    const Result<void> more = within_memory([this] { return memory_->commit(); });
+    const Result<void> more = within_memory([this] {
+      const auto pass = dist::LaunchGate::enter(options_.gate, dist::LaunchGate::Way::alone);
+      return memory_->commit();
+    });
     if (!more.ok() && !ran_out)
       log::warning("adapters.host_memory_smaller", {{"bytes", committed()},
                                                     {"wanted_bytes", memory_->size()},

@@ -11,6 +11,7 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "base/system/clock.h"
+#include "dist/launch_gate.h"
 #include "tensor/device/reservation.h"
 
 namespace motley::lora {
@@ -20,10 +21,12 @@ namespace motley::lora {
 // tries again from time to time. Thread-safe.
 class PageMemory {
  public:
-  // `spare`: bytes that stay committed beyond those in use. `retry`: the pause after memory has run
-  // out.
-  PageMemory(std::unique_ptr<tensor::Reservation> memory, std::size_t spare,
-             Duration retry = std::chrono::seconds(30));
+  struct Options {
+    std::size_t spare = 0;                      // bytes that stay committed beyond those in use
+    Duration retry = std::chrono::seconds(30);  // the pause after memory has run out
+    dist::LaunchGate* gate = nullptr;           // for commits; null: nothing waits for them
+  };
+  PageMemory(std::unique_ptr<tensor::Reservation> memory, const Options& options);
   ~PageMemory();
   PageMemory(const PageMemory&) = delete;
   PageMemory& operator=(const PageMemory&) = delete;
@@ -49,8 +52,7 @@ class PageMemory {
   void work();
 
   std::unique_ptr<tensor::Reservation> memory_;
-  const std::size_t spare_;
-  const Duration retry_;
+  const Options options_;
   std::atomic<std::size_t> limit_;
 
   std::mutex lock_;

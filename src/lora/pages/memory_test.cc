@@ -1,5 +1,7 @@
 #include "lora/pages/memory.h"
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -50,7 +52,7 @@ class PiecewiseMemory : public testing::Test {
 };
 
 TEST_F(PiecewiseMemory, CommitsNothingBeforeItIsAskedFor) {
-  PageMemory memory(reserve(), 0);
+  PageMemory memory(reserve(), {});
   EXPECT_EQ(memory.committed(), 0);
   EXPECT_EQ(memory.limit(), size);
   memory.wait_for(1);
@@ -60,7 +62,7 @@ TEST_F(PiecewiseMemory, CommitsNothingBeforeItIsAskedFor) {
 }
 
 TEST_F(PiecewiseMemory, CommitsTheSpareWithoutALoadThatWaits) {
-  PageMemory memory(reserve(), 3 * piece);
+  PageMemory memory(reserve(), {.spare = 3 * piece});
   while (memory.committed() < 3 * piece) std::this_thread::yield();
   memory.use(piece + 5);
   while (memory.committed() < 5 * piece) std::this_thread::yield();
@@ -69,8 +71,20 @@ TEST_F(PiecewiseMemory, CommitsTheSpareWithoutALoadThatWaits) {
   EXPECT_EQ(memory.committed(), 5 * piece);
 }
 
+// Page-locking may wait for GPUs whose ranks wait for each other's launches.
+TEST_F(PiecewiseMemory, CommitsNothingWhileRanksLaunch) {
+  dist::LaunchGate gate;
+  std::optional<dist::LaunchGate::Pass> launching(gate.enter(dist::LaunchGate::Way::together));
+  PageMemory memory(reserve(), {.spare = piece, .gate = &gate});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(memory.committed(), 0);
+  launching.reset();
+  memory.wait_for(1);
+  EXPECT_EQ(memory.committed(), piece);
+}
+
 TEST_F(PiecewiseMemory, CommitsNoMoreThanThereIs) {
-  PageMemory memory(reserve(), 0);
+  PageMemory memory(reserve(), {});
   memory.wait_for(2 * size);
   EXPECT_EQ(memory.committed(), size);
   memory.use(2 * size);
@@ -80,7 +94,7 @@ TEST_F(PiecewiseMemory, CommitsNoMoreThanThereIs) {
 TEST_F(PiecewiseMemory, IsSmallerWhereMemoryRunsOutAndWarnsOnce) {
   script_.fail_after_pieces(3);
   {
-    PageMemory memory(reserve(), 0);
+    PageMemory memory(reserve(), {});
     memory.wait_for(5 * piece);
     EXPECT_EQ(memory.committed(), 3 * piece);
     EXPECT_EQ(memory.limit(), 3 * piece);
@@ -95,7 +109,7 @@ TEST_F(PiecewiseMemory, IsSmallerWhereMemoryRunsOutAndWarnsOnce) {
 
 TEST_F(PiecewiseMemory, GrowsAgainWhenThereIsMemoryAgain) {
   script_.fail_after_pieces(3);
-  PageMemory memory(reserve(), 0, std::chrono::milliseconds(1));
+  PageMemory memory(reserve(), {.retry = std::chrono::milliseconds(1)});
   memory.wait_for(5 * piece);
   EXPECT_EQ(memory.committed(), 3 * piece);
   script_.fail_after_pieces(1000);
@@ -106,7 +120,7 @@ TEST_F(PiecewiseMemory, GrowsAgainWhenThereIsMemoryAgain) {
 }
 
 TEST_F(PiecewiseMemory, EndsWhileTheSpareIsOnItsWay) {
-  for (int i = 0; i < 50; ++i) PageMemory(reserve(), size);
+  for (int i = 0; i < 50; ++i) PageMemory(reserve(), {.spare = size});
 }
 
 TEST_F(PiecewiseMemory, GivesAPoolWhatItsAdaptersNeedAndItsSpare) {

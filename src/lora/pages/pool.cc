@@ -10,21 +10,10 @@
 #include "base/system/out_of_memory.h"
 #include "base/units.h"
 #include "lora/pages/blobs.h"
+#include "lora/pages/pool_slot.h"
 #include "lora/shard.h"
 
 namespace motley::lora {
-
-// One adapter of the pool: what readers see, and the pages that it owns.
-struct Pool::Slot {
-  Resident resident;
-  State state = State::loading;
-  bool replaced = false;  // another adapter has taken over the name
-  std::vector<Run> runs;
-  std::uint64_t pages = 0;
-  std::uint64_t last_used = 0;
-  std::uint64_t last_mark = 0;  // the mark of its readers when its last handle was released
-  std::vector<Handle> other_ranks;
-};
 
 namespace {
 
@@ -122,7 +111,7 @@ Result<std::unique_ptr<Pool>> Pool::create(tensor::Device& device, const Options
 
 Pool::Pool(std::unique_ptr<tensor::Reservation> arena, const Options& options, std::uint32_t pages)
     : options_(options),
-      arena_(std::move(arena), options.spare_bytes),
+      arena_(std::move(arena), {.spare = options.spare_bytes, .gate = options.gate}),
       taken_(pages, false),
       last_marks_(pages, 0),
       free_pages_(pages) {
@@ -143,6 +132,10 @@ std::uint64_t Pool::pages_of(const Adapter& adapter, const Options& options) {
     return sum(runs_of(place_blobs(own, options.format(), options.page_bytes), options));
   }
   return sum(runs_of(place_blobs(adapter, options.format(), options.page_bytes), options));
+}
+
+std::uint64_t Pool::pages_of(const Resident& source, const Options& options) {
+  return sum(runs_of(*source.placement_, options));
 }
 
 void Pool::see_memory_locked() {
@@ -241,17 +234,13 @@ bool Pool::evict_one_locked() {
   return true;
 }
 
-bool Pool::can_free_locked(const Pool& other, std::size_t index, std::uint64_t pages) const {
-  const std::lock_guard held(other.lock_);
+bool Pool::can_free_locked(int rank, std::uint64_t pages) const {
   std::uint64_t idle = 0;
   for (const auto& slot : slots_) {
-    if (slot->state != State::ready || slot->resident.pins_.load() != 0) continue;
-    const Resident* const part = slot->other_ranks[index].get();
-    const auto found = std::ranges::find_if(
-        other.slots_, [&](const auto& theirs) { return &theirs->resident == part; });
-    idle += (*found)->pages;
+    if (slot->state == State::ready && slot->resident.pins_.load() == 0)
+      idle += slot->resident.shard(rank).pages();
   }
-  return pages <= other.free_pages_locked() + idle;
+  return pages <= pool_of(rank).usage().free_pages + idle;
 }
 
 void Pool::free_locked(Slot* slot) {
@@ -319,17 +308,21 @@ Result<Handle> Pool::load(std::string_view name, const Adapter& adapter, Room ro
   std::vector<Handle> others;
   return load_placed({name, adapter.version, room, &others}, placement,
                      [&](std::span<std::byte* const> bases, PageWriter& writer) -> Result<void> {
-                       MOTLEY_TRY(others, load_others(name, adapter, room));
+                       const auto whole = [&](int) { return &adapter; };
+                       MOTLEY_TRY(others, load_others(name, whole, room));
                        return write_blobs(own, *placement, bases, writer);
                      });
 }
 
-Result<std::vector<Handle>> Pool::load_others(std::string_view name, const Adapter& adapter,
+template <class SourceOf>
+Result<std::vector<Handle>> Pool::load_others(std::string_view name, const SourceOf& source_of,
                                               Room room) {
   std::vector<Handle> handles;
   for (Pool* const other : options_.other_ranks) {
+    const int rank = static_cast<int>(handles.size()) + 1;
+    const auto& source = *source_of(rank);
     for (;;) {
-      auto handle = other->load(name, adapter, room);
+      auto handle = other->load(name, source, room);
       if (handle.ok()) {
         handles.push_back(*std::move(handle));
         break;
@@ -338,28 +331,34 @@ Result<std::vector<Handle>> Pool::load_others(std::string_view name, const Adapt
       const bool is_full = handle.error().code() == ErrorCode::out_of_memory;
       bool evicted = false;
       if (is_full && room == Room::evict) {
-        const std::uint64_t pages = pages_of(adapter, other->options());
+        const std::uint64_t pages = pages_of(source, other->options());
         const std::lock_guard held(lock_);
-        evicted = can_free_locked(*other, handles.size(), pages) && evict_one_locked();
+        evicted = can_free_locked(rank, pages) && evict_one_locked();
       }
-      if (!evicted) return std::move(handle).error().within(cat("rank ", handles.size() + 1));
+      if (!evicted) return std::move(handle).error().within(cat("rank ", rank));
     }
   }
   return handles;
 }
 
 Result<Handle> Pool::load(std::string_view name, const Handle& source, Room room) {
-  const Pool& from = *source->pool_;
-  MOTLEY_CHECK(options_.other_ranks.empty(), "one rank");
+  return load(name, *source, room);
+}
+
+Result<Handle> Pool::load(std::string_view name, const Resident& source, Room room) {
+  const Pool& from = *source.pool_;
+  MOTLEY_CHECK(from.options_.other_ranks.size() == options_.other_ranks.size(),
+               "a source on as many ranks");
   MOTLEY_CHECK(from.options_.format() == options_.format() &&
                    from.options_.page_bytes == options_.page_bytes &&
                    from.transport_.stream == nullptr,
                "a source in the host's memory whose pages are like these");
+  std::vector<Handle> others;
   const auto copy_runs = [&](std::span<std::byte* const> bases, PageWriter&) -> Result<void> {
-    const std::span<const std::uint32_t> runs = source->placement_->runs;
+    const std::span<const std::uint32_t> runs = source.placement_->runs;
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const std::size_t bytes = runs[i] * options_.page_bytes;
-      const std::byte* const run = source->bases_[i];
+      const std::byte* const run = source.bases_[i];
       if (transport_.stream == nullptr) {
         std::memcpy(bases[i], run, bytes);
       } else if (from.arena_.pinned()) {
@@ -371,9 +370,11 @@ Result<Handle> Pool::load(std::string_view name, const Handle& source, Room room
         MOTLEY_TRY_VOID(transport_.staging->copy(*transport_.stream, bases[i], run, bytes));
       }
     }
+    // While these copies are under way.
+    MOTLEY_TRY(others, load_others(name, [&](int rank) { return &source.shard(rank); }, room));
     return {};
   };
-  return load_placed({name, source->version(), room}, source->placement_, copy_runs);
+  return load_placed({name, source.version(), room, &others}, source.placement_, copy_runs);
 }
 
 Result<Handle> Pool::find_content_locked(const Slot& slot) {
@@ -437,6 +438,7 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
     MOTLEY_TRY(Handle there, make_room(held, slot, runs, load.room));
     if (there) return there;
     slot.resident.id_ = next_id_++;
+    slot.resident.pages_ = slot.pages;
     // Listed from here on; find_locked() returns the old adapter as long as there is one.
     slots_.push_back(std::move(owned));
   }
@@ -537,60 +539,6 @@ State Pool::state(std::string_view name) const {
   const std::lock_guard held(lock_);
   const Slot* const slot = find_locked(name);
   return slot == nullptr ? State::missing : slot->state;
-}
-
-Pool::Usage Pool::usage() const {
-  const std::lock_guard held(lock_);
-  Usage usage;
-  usage.pages = max_pages_locked();
-  usage.free_pages = free_pages_locked();
-  usage.page_bytes = options_.page_bytes;
-  usage.committed_bytes = arena_.committed();
-  usage.evictions = evictions_;
-  usage.adapters = static_cast<int>(slots_.size());
-  for (const auto& slot : slots_) {
-    if (slot->resident.pins_.load() == 0) continue;
-    ++usage.pinned_adapters;
-    usage.pinned_pages += slot->pages;
-  }
-  return usage;
-}
-
-std::vector<Pool::Entry> Pool::entries() const {
-  std::vector<Entry> entries;
-  {
-    const std::lock_guard held(lock_);
-    for (const auto& slot : slots_) {
-      if (slot->replaced) continue;
-      entries.push_back({slot->resident.name_, slot->state, slot->resident.version_, slot->pages,
-                         static_cast<int>(slot->resident.pins_.load())});
-    }
-  }
-  std::ranges::sort(entries, {}, &Entry::name);
-  return entries;
-}
-
-void Pool::check_invariants() const {
-  const std::lock_guard held(lock_);
-  std::vector<const Slot*> owner(taken_.size(), nullptr);
-  for (const auto& slot : slots_) {
-    std::uint64_t pages = 0;
-    for (const Run run : slot->runs) {
-      for (std::uint32_t i = 0; i < run.count; ++i) {
-        MOTLEY_CHECK(run.first + i < owner.size(), "a page of the arena");
-        MOTLEY_CHECK(owner[run.first + i] == nullptr, "a page belongs to one adapter");
-        owner[run.first + i] = slot.get();
-      }
-      pages += run.count;
-    }
-    MOTLEY_CHECK(pages == slot->pages, "an adapter counts its own pages");
-  }
-  std::uint64_t free = 0;
-  for (std::size_t page = 0; page < owner.size(); ++page) {
-    MOTLEY_CHECK((owner[page] != nullptr) == taken_[page], "taken pages have an owner");
-    free += taken_[page] ? 0U : 1U;
-  }
-  MOTLEY_CHECK(free == free_pages_, "free pages are counted");
 }
 
 }  // namespace motley::lora

@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "dist/launch_gate.h"
 #include "lora/files/adapter.h"
 #include "lora/pages/format.h"
 #include "lora/pages/memory.h"
@@ -86,13 +87,16 @@ class Pool {
     bool poison = debug;
     // For memory that is committed piece by piece: what stays committed beyond the pages in use.
     std::uint64_t spare_bytes = 128 << 20;
+    // Through which such memory is committed, where ranks on GPUs launch meanwhile. Must outlive
+    // the pool.
+    dist::LaunchGate* gate = nullptr;
     tensor::Staging::Options staging{};  // of a device's arena
     // Of several ranks: the part of every adapter that this pool keeps. Must outlive the pool.
     // Loads take whole adapters.
     std::span<const SiteShard> shards = {};
-    // On rank 0, the pools of the others, from rank 1 on. Its adapters are in all of them: each
-    // takes and gives back pages there with its own, and is ready when it is ready everywhere. They
-    // must outlive this pool, and are used through it only.
+    // On rank 0, the pools of the others, from rank 1 on, in the same kind of memory. Its adapters
+    // are in all of them: each takes and gives back pages there with its own, and is ready when it
+    // is ready everywhere. They must outlive this pool, and are used through it only.
     std::vector<Pool*> other_ranks = {};
 
     PageFormat format() const { return {dtype, experts}; }
@@ -117,7 +121,8 @@ class Pool {
   // `out_of_memory` if everything that could be evicted is in use.
   Result<Handle> load(std::string_view name, const Adapter& adapter, Room room = Room::evict);
   // The same from the pages of a pool in host memory with the same format and page size: a copy of
-  // bytes.
+  // bytes. With other ranks the source's pool has as many: each rank copies its own part, and the
+  // adapter is on all of them or on none.
   Result<Handle> load(std::string_view name, const Handle& source, Room room = Room::evict);
 
   // Pins an adapter that is ready. `not_found` if it is not here, `busy` while it loads or unloads.
@@ -146,6 +151,8 @@ class Pool {
     int pinned_adapters = 0;
   };
   Usage usage() const;
+  // Of another rank's pool, from rank 1 on: in use are the parts of adapters that are in use here.
+  Usage usage_of(int rank) const;
 
   struct Entry {
     std::string name;
@@ -161,6 +168,8 @@ class Pool {
   DType dtype() const { return options_.dtype; }
   // The whole pages that an adapter takes in a pool with these options.
   static std::uint64_t pages_of(const Adapter& adapter, const Options& options);
+  // The same of an adapter in a pool with the same format and page size: of that rank's part.
+  static std::uint64_t pages_of(const Resident& source, const Options& options);
 
   // Aborts unless every page belongs to exactly one adapter or to none: for tests.
   void check_invariants() const;
@@ -193,8 +202,12 @@ class Pool {
   Result<Handle> load_placed(const Load& load, std::shared_ptr<const Placement> placement,
                              WriteBlobs write);
   Result<void> fill_pages(Slot& slot, std::shared_ptr<const Placement> placement, WriteBlobs write);
-  // Loads the adapter into the pools of the other ranks.
-  Result<std::vector<Handle>> load_others(std::string_view name, const Adapter& adapter, Room room);
+  // This rank's part of load(name, Handle), and the others'; the source is pinned.
+  Result<Handle> load(std::string_view name, const Resident& source, Room room);
+  // Loads the adapter into the pools of the other ranks, each from *source_of(rank).
+  template <class SourceOf>
+  Result<std::vector<Handle>> load_others(std::string_view name, const SourceOf& source_of,
+                                          Room room);
   void unpin(Resident* resident);
   std::byte* address(Run run) const { return arena_.data() + run.first * options_.page_bytes; }
   // Finds pages for a slot whose name and version are set. Or returns the adapter, if its content
@@ -218,9 +231,12 @@ class Pool {
   Result<void> hold_back_locked(const Slot& slot);
   // Evicts the least recently used idle adapter; false if there is none.
   bool evict_one_locked();
-  // Whether the pool of another rank, by index in other_ranks, could have so many free pages if all
-  // idle adapters were evicted.
-  bool can_free_locked(const Pool& other, std::size_t index, std::uint64_t pages) const;
+  // Whether the pool of another rank could have so many free pages if all idle adapters were
+  // evicted.
+  bool can_free_locked(int rank, std::uint64_t pages) const;
+  const Pool& pool_of(int rank) const {
+    return *options_.other_ranks[static_cast<std::size_t>(rank - 1)];
+  }
   void free_locked(Slot* slot);
   void poison_locked(std::byte* data, std::size_t bytes, std::uint64_t mark);
   Error no_room_locked(std::string_view name, std::uint64_t needed) const;

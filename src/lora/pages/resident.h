@@ -54,6 +54,8 @@ class Resident {
   const Resident& shard(int rank) const {
     return rank == 0 ? *this : *other_ranks_[static_cast<std::size_t>(rank - 1)];
   }
+  // That it has in its pool.
+  std::uint64_t pages() const { return pages_; }
   int largest_rank() const;
   // Why it cannot be mixed or scaled; empty if it can.
   const std::string& exclusive() const;
@@ -92,6 +94,7 @@ class Resident {
   std::string name_;
   ContentVersion version_;
   DType dtype_ = DType::f32;
+  std::uint64_t pages_ = 0;
   std::shared_ptr<const Placement> placement_;
   std::vector<std::byte*> bases_;              // of the placement's runs
   std::vector<kernels::FactorEntry> factors_;  // of sites, then of seams

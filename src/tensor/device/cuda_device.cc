@@ -310,6 +310,12 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
+int count_cuda_devices() {
+  int count = 0;
+  if (!nvidia_library(NvidiaLibrary::driver).ok()) return 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 Result<std::unique_ptr<Device>> open_cuda_device(int index) {
   MOTLEY_TRY(const DynamicLibrary* const driver, nvidia_library(NvidiaLibrary::driver));
   static_cast<void>(driver);  // loaded for its clear error message

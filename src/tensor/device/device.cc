@@ -30,6 +30,15 @@ Result<DeviceChoice> parse_device(std::string_view text) {
                "use auto, cpu, cuda or cuda:N");
 }
 
+DeviceChoice decide(DeviceChoice choice) {
+  using Kind = DeviceChoice::Kind;
+  if (choice.kind == Kind::automatic)
+    choice.kind = open_cuda_device(0).ok() ? Kind::cuda : Kind::cpu;
+  return choice;
+}
+
+int gpu_count() { return count_cuda_devices(); }
+
 Result<std::unique_ptr<Device>> open_device(DeviceChoice choice, const CpuOptions& cpu) {
   using Kind = DeviceChoice::Kind;
   if (choice.kind == Kind::cuda) return open_cuda_device(choice.index);

@@ -87,6 +87,10 @@ struct DeviceChoice {
   int index = 0;
 };
 Result<DeviceChoice> parse_device(std::string_view text);
+// `automatic` becomes the first GPU if that works, else the CPU.
+DeviceChoice decide(DeviceChoice choice);
+// The GPUs that CUDA shows; 0 where there is none, or no driver.
+int gpu_count();
 
 struct CpuOptions {
   int threads = 0;            // 0: every usable processor

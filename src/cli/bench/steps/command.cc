@@ -13,6 +13,7 @@
 #include "cli/bench/steps/peers.h"
 #include "cli/bench/steps/step_timer.h"
 #include "cli/options/compute_settings.h"
+#include "cli/options/devices.h"
 #include "cli/options/option_values.h"
 #include "tensor/device/device.h"
 
@@ -67,6 +68,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.model, read_random_model_settings(arguments));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings.compute, "bench"));
+  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
   if (const std::string* const text = arguments.value("--context")) {
     MOTLEY_TRY(settings.context, parse_number(*text, "--context", 1, 1 << 20));
   }

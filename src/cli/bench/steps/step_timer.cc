@@ -225,7 +225,7 @@ Result<double> StepTimer::time_sums(std::int64_t rows) {
     MOTLEY_TRY(rank.graph, runner.stream().capture([&] { return sum_all(runner, number); }));
     return runner.synchronize();
   };
-  MOTLEY_TRY_VOID(others.run(*runner_, prepare));
+  MOTLEY_TRY_VOID(others.run(*runner_, dist::LaunchGate::Way::alone, prepare));
   const SteadyClock clock;
   std::vector<double> times;
   const auto time_once = [&](runner::Runner& runner, int number) -> Result<void> {
@@ -242,7 +242,8 @@ Result<double> StepTimer::time_sums(std::int64_t rows) {
     if (number == 0) times.push_back(seconds(clock.now() - start));
     return {};
   };
-  for (int round = 0; round < rounds; ++round) MOTLEY_TRY_VOID(others.run(*runner_, time_once));
+  for (int round = 0; round < rounds; ++round)
+    MOTLEY_TRY_VOID(others.run(*runner_, dist::LaunchGate::Way::alone, time_once));
   std::ranges::sort(times);
   return times[times.size() / 2];
 }

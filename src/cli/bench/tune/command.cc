@@ -13,6 +13,7 @@
 #include "cli/bench/random_model.h"
 #include "cli/bench/tune/dense_tuner.h"
 #include "cli/bench/tune/expert_tuner.h"
+#include "cli/options/devices.h"
 #include "cli/options/option_values.h"
 #include "kernels/tuning/candidates.h"
 

@@ -1,0 +1,118 @@
+#include <atomic>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "engine/residency/pool_store.h"
+#include "lora/pages/test_rank_pools.h"
+#include "lora/test_base.h"
+
+// A store over the devices of several ranks with the host behind them.
+namespace motley::engine {
+namespace {
+
+using lora::test::RankPools;
+using Task = AdapterStore::Task;
+
+class StoreOfRanks : public testing::TestWithParam<int> {
+ protected:
+  // Each device holds one adapter with its directory, the host twelve and more.
+  StoreOfRanks() : pools_({.ranks = GetParam(), .pages = 14, .host_pages = 128}) {
+    const auto source = [this](const AdapterSpec& spec, const lora::BaseView&) {
+      ++reads_;
+      return Result<lora::Adapter>(adapter(std::stoi(spec.name)));
+    };
+    store_ = std::make_unique<PoolStore>(PoolStore::Options{.base = &base_,
+                                                            .pool = &pools_.pool(),
+                                                            .host_pool = &pools_.host(),
+                                                            .source = source,
+                                                            .loaders = 1});
+    store_->set_wake([this] {
+      const std::lock_guard held(lock_);
+      done_ = true;
+      changed_.notify_all();
+    });
+  }
+  ~StoreOfRanks() override { store_->set_wake({}); }
+
+  static lora::Adapter adapter(int number) {
+    return RankPools::adapter(static_cast<std::uint32_t>(number));
+  }
+  AdapterStore::Done run(Task task, int number) {
+    store_->begin(
+        {.task = task, .spec = {.name = cat(number)}, .version = adapter(number).version});
+    std::unique_lock held(lock_);
+    changed_.wait(held, [&] { return done_; });
+    done_ = false;
+    return store_->take_done().value();
+  }
+  void place(int number) {
+    const AdapterStore::Done done = run(Task::place, number);
+    ASSERT_FALSE(done.error) << done.error->message();
+    EXPECT_TRUE(pools_.hold(done.handle, adapter(number))) << "adapter " << number;
+  }
+
+  RankPools pools_;
+  lora::test::FakeBase base_;
+  std::atomic<int> reads_{0};
+  std::mutex lock_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::unique_ptr<PoolStore> store_;
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, StoreOfRanks, testing::Values(1, 2, 3),
+                         [](const auto& ranks) { return cat("of", ranks.param); });
+
+TEST_P(StoreOfRanks, WhatTheHostKeepsIsNotReadAgain) {
+  for (int number = 0; number < 4; ++number) run(Task::read, number);
+  EXPECT_EQ(reads_, 4);
+  for (const int number : {0, 1, 2, 3, 0, 2, 1}) place(number);
+  EXPECT_EQ(reads_, 4);
+  EXPECT_GT(store_->usage().evictions, 4U);
+}
+
+TEST_P(StoreOfRanks, CountsTheHostsMemoryOfAllRanks) {
+  EXPECT_EQ(store_->usage().host_bytes, 0U);
+  EXPECT_EQ(store_->usage().host_limit_bytes,
+            static_cast<std::uint64_t>(pools_.ranks()) * 128 * RankPools::page);
+  run(Task::read, 0);
+  std::uint64_t committed = 0;
+  for (int rank = 0; rank < pools_.ranks(); ++rank) {
+    EXPECT_GT(pools_.host(rank).usage().committed_bytes, 0U);
+    committed += pools_.host(rank).usage().committed_bytes;
+  }
+  EXPECT_EQ(store_->usage().host_bytes, committed);
+}
+
+TEST_P(StoreOfRanks, AFailedCopyOnOneRankIsThePlacesErrorAndTheNextOneWorks) {
+  for (int number = 0; number < 2; ++number) run(Task::read, number);
+  for (int faulty = 0; faulty < pools_.ranks(); ++faulty) {
+    place(1);
+    pools_.device(faulty).fail_after(0);
+    const AdapterStore::Done failed = run(Task::place, 0);
+    pools_.device(faulty).fail_after(std::numeric_limits<int>::max());
+    EXPECT_TRUE(failed.error.has_value());
+    EXPECT_FALSE(failed.handle);
+    for (int rank = 0; rank < pools_.ranks(); ++rank)
+      EXPECT_EQ(pools_.pool(rank).state("0"), lora::State::missing) << "rank " << rank;
+    pools_.check_invariants();
+    place(0);
+  }
+  EXPECT_EQ(reads_, 2);
+}
+
+// An adapter that nobody uses is no room that is taken, on any rank.
+TEST_P(StoreOfRanks, IdleAdaptersAreNotInUse) {
+  place(0);
+  EXPECT_EQ(store_->usage().pinned_pages, 0U);
+  EXPECT_LT(store_->usage().free_pages, store_->usage().pages);
+  const lora::Handle handle = store_->acquire("0", adapter(0).version);
+  EXPECT_GT(store_->usage().pinned_pages, 0U);
+}
+
+}  // namespace
+}  // namespace motley::engine
