@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <unistd.h>
+#include <utility>
 
 #include "base/cat.h"
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include "cli/conversation.h"
 #include "cli/engine_stack.h"
 #include "cli/input_lines.h"
+#include "cli/options/devices.h"
 #include "cli/signals.h"
 #include "text/model_text.h"
 
@@ -139,8 +141,9 @@ void let_interrupts_through(bool through) {
 }
 
 Result<void> run_chat(const Arguments& arguments, Output output) {
-  MOTLEY_TRY(const ModelSettings settings, read_model_settings(arguments));
+  MOTLEY_TRY(ModelSettings settings, read_model_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings.compute, "chat"));
+  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
   const HeldSignals signals;
   MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model));
   MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, EngineStack::load(settings, text));

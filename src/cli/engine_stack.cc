@@ -75,11 +75,11 @@ Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::u
                     tier.page_bytes);
   }
   if (*asked / ranks >= tier.page_bytes) return *asked / ranks;
-  return Error(
-      ErrorCode::invalid_argument,
-      cat(format_bytes(*asked), " hold no page of adapters for each of ", tier.ranks,
-          tier.ranks == 1 ? " rank" : " ranks", ", which takes ", format_bytes(tier.page_bytes)),
-      {}, cat("give at least ", format_bytes(tier.page_bytes * ranks)));
+  const std::string for_ranks = ranks > 1 ? cat(" for each of ", ranks, " ranks") : std::string();
+  return Error(ErrorCode::invalid_argument,
+               cat(format_bytes(*asked), " hold no page of adapters", for_ranks, ", which takes ",
+                   format_bytes(tier.page_bytes)),
+               {}, cat("give at least ", format_bytes(tier.page_bytes * ranks)));
 }
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
@@ -100,7 +100,6 @@ EngineStack::Source EngineStack::from_folder(const text::ModelText& text, Watchd
 Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                                        const Source& source) {
   std::unique_ptr<EngineStack> stack(new EngineStack);
-  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
   StartLog parts(stack->clock_);
   MOTLEY_TRY(std::unique_ptr<tensor::Device> device, open_device(settings.compute));
   MOTLEY_TRY(const tensor::MemoryInfo before, device->memory());

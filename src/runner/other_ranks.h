@@ -29,7 +29,7 @@ class OtherRanks {
     // Of each rank, the first included; empty: ranks are on the CPU.
     std::vector<int> gpus = {};
     dist::RanksOver over = dist::RanksOver::automatic;  // of GPUs
-    // Of all engines of the process whose ranks are on GPUs; null: this is the only one.
+    // Of all engines of the process. Null: ranks on GPUs make one, those on a CPU need none.
     std::shared_ptr<dist::LaunchGate> gate = {};
   };
   static Result<std::unique_ptr<OtherRanks>> create(const Options& options);
@@ -63,7 +63,7 @@ class OtherRanks {
   using Way = dist::LaunchGate::Way;
   Result<void> run(Runner& first, Way way,
                    FunctionRef<Result<void>(Runner& runner, int rank)> work);
-  // For other work that may wait for idle GPUs; null: ranks are on the CPU.
+  // For other work that may wait for idle GPUs; null: there is none.
   dist::LaunchGate* gate() const { return options_.gate.get(); }
   // From rank 1 on.
   const model::Model& model(int rank) const { return *at(rank).model; }

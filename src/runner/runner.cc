@@ -175,7 +175,7 @@ Result<Runner::LaidOut> Runner::lay_out(std::span<const Chunk> chunks) {
   layout_.build(chunks);
   adapted_ = !layout_.adapters().empty();
   // A step has the same size whether it is captured or not, so its rows have the same bits.
-  const bool padded = layout_.decodes() && graph_rows(layout_.rows()) <= max_padded_rows();
+  const bool padded = is_padded(layout_.decodes(), layout_.rows());
   std::optional<GraphKey> key;
   if (padded && options_.graphs) {
     key = GraphKey{.rows = graph_rows(layout_.rows())};
@@ -215,11 +215,11 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   });
 }
 
-// A step of other sizes may be the first to use a library's kernel.
+// A step of other sizes may be the first to use a library's kernel; our own are there from the
+// start.
 dist::LaunchGate::Way Runner::way_of(std::span<const Chunk> chunks) const {
   using Way = dist::LaunchGate::Way;
-  const bool padded = std::ranges::all_of(chunks, &Chunk::decodes) &&
-                      graph_rows(std::ssize(chunks)) <= max_padded_rows();
+  const bool padded = is_padded(std::ranges::all_of(chunks, &Chunk::decodes), std::ssize(chunks));
   return padded && is_warm_ && !options_.capture_in_steps ? Way::together : Way::alone;
 }
 
@@ -244,6 +244,10 @@ Result<void> Runner::step_on_rank(std::span<const Chunk> chunks, LogitsSink sink
   MOTLEY_TRY_VOID(kernels::cuda_launches(model_->kernels()));
   if (!missed_ || !options_.capture_in_steps) return {};
   return capture(*missed_, foreseen());
+}
+
+bool Runner::is_padded(bool decodes, std::int64_t rows) const {
+  return decodes && graph_rows(rows) <= max_padded_rows();
 }
 
 std::int64_t Runner::max_padded_rows() const {

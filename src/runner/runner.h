@@ -174,6 +174,8 @@ class Runner {
   Result<void> make_pages();
   // Rows of the largest step of single tokens that is padded to a graph's size; 0: none is padded.
   std::int64_t max_padded_rows() const;
+  // `decodes`: a step of single tokens.
+  bool is_padded(bool decodes, std::int64_t rows) const;
   // Hidden states and logits of such a step; the same addresses for every step of its size.
   struct DecodeMemory {
     model::HiddenStates hidden;
@@ -219,7 +221,7 @@ class Runner {
   std::optional<GraphKey> missed_;
   // The sites for which no graph is missing.
   std::optional<lora::SiteSet> complete_for_;
-  bool is_warm_ = false;  // steps that are padded launch what warm_up() has launched
+  bool is_warm_ = false;  // padded steps use no library's kernel that warm_up() has not used
   Duration capture_time_{};
   std::uint64_t graph_launches_ = 0;
 };

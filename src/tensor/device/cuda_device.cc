@@ -152,6 +152,8 @@ class CudaStream final : public Stream {
     std::size_t work_count = 0;
     cudaError_t made = whole ? cudaGraphInstantiate(&instance, graph, 0) : cudaSuccess;
     if (whole && made == cudaSuccess) made = cudaGraphGetNodes(graph, nullptr, &work_count);
+    // Else the first launch would.
+    if (whole && made == cudaSuccess) made = cudaGraphUpload(instance, stream_);
     if (graph != nullptr) cudaGraphDestroy(graph);
     if (!queued.ok()) {
       // The error may have made capturing fail, and must not be reported by the next call.

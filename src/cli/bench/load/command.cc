@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <utility>
 
 #include "base/cat.h"
 #include "base/system/files.h"
@@ -12,6 +13,7 @@
 #include "cli/bench/load/url_target.h"
 #include "cli/bench/random_model.h"
 #include "cli/engine_stack.h"
+#include "cli/options/devices.h"
 #include "cli/options/option_values.h"
 #include "lora/files/random_adapter.h"
 #include "lora/pages/pool.h"
@@ -217,8 +219,9 @@ Result<void> load_url(const Arguments& arguments, const Settings& settings, Outp
 // Requests need no text: prompts are random tokens, and generated tokens are counted.
 Result<void> load_model_folder(const Arguments& arguments, const Settings& settings,
                                Output output) {
-  MOTLEY_TRY(const ModelSettings model, read_model_settings(arguments));
+  MOTLEY_TRY(ModelSettings model, read_model_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(model.compute, "bench"));
+  MOTLEY_TRY(model.compute, choose_devices(std::move(model.compute)));
   const auto from_folder = [](tensor::Device& device, ModelSettings& of, const ModelRank& rank) {
     return load_model(of.model, of.compute, device, rank);
   };
@@ -245,6 +248,7 @@ Result<RandomLoad> read_random_load(const Arguments& arguments) {
   RandomLoad load;
   MOTLEY_TRY(load.stack, read_model_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(load.stack.compute, "bench"));
+  MOTLEY_TRY(load.stack.compute, choose_devices(std::move(load.stack.compute)));
   MOTLEY_TRY(load.model, read_random_model_settings(arguments));
   if (const std::string* const text = arguments.value("--adapters")) {
     MOTLEY_TRY(const std::int64_t count, parse_number(*text, "--adapters", 0, max_adapters));

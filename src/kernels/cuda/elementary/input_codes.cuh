@@ -75,7 +75,8 @@ class Divisor {
       : unit_(fabsf(scale) < 0x1p-60F  ? 0x1p80F
               : fabsf(scale) > 0x1p60F ? 0x1p-80F
                                        : 1.0F),
-        // Nothing is left of an infinite one.
+        // An infinite scale makes zeros of finite inputs; as it is, it would leave a remainder of
+        // NaN.
         scale_(isinf(scale) ? 0 : scale * unit_),
         reciprocal_(1 / (scale * unit_)) {}
   __device__ float operator()(float x) const {

@@ -329,6 +329,9 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
       .shared_bytes =
           static_cast<std::size_t>(ring + l.permute_lanes * p.hidden * 2 + 1024 + slack)};
   const TensorMapEncoder encoder = device.encode_tensor_map();
+  MOTLEY_CHECK(!kernel.coded_inputs ||
+                   (params.inputs[0].each != nullptr && params.inputs[1].each != nullptr),
+               "inputs that are rounded, between two launches");
   p.h_codes = codes_of_h(params, p, kernel);
   p.h_rounding = params.inputs[1].rounding;
   KernelMaps maps{};

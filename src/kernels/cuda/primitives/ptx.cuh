@@ -320,7 +320,7 @@ __device__ inline float load_shared_f32(uint32_t addr) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(addr) : "memory");
   return v;
 }
-// `count` words beside each other, aligned to 16 bytes or to all of them.
+// `count` words beside each other, aligned to their bytes, at most 16.
 template <int count>
 __device__ inline void load_shared_words(uint32_t (&to)[count], uint32_t addr) {
   if constexpr (count == 1) {

@@ -177,7 +177,7 @@ __device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSi
       ring.release(slot);
     } else {
       bar_wait(ring.full_bar(), ring.parity);
-      ring.release(ring.slot);
+      ring.release_read(ring.slot);
       ring.next();
     }
   }

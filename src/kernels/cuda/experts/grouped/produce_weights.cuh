@@ -6,7 +6,8 @@
 namespace motley::kernels::cuda::grouped {
 
 // Loads the rows of A of a piece's terms, one stage of k at a time, rank_block rows after
-// rank_block rows.
+// rank_block rows. Only the leading lane waits: another one that is late could take a later phase
+// of a stage for its own, and wait for ever.
 template <class S>
 __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables& tables,
                                               const Item& item, Ring& ring) {
@@ -23,8 +24,8 @@ __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables
                              S::factor_bytes * S::shrink_atoms;
       const unsigned char* from = a + first * row_bytes;
       for (int kb = 0; kb < steps; ++kb, from += bytes) {
-        bar_wait(ring.empty_bar(), ring.parity);
         if (leads) {
+          bar_wait(ring.empty_bar(), ring.parity);
           bar_expect(ring.full_bar(), bytes);
           bulk_copy(ring.data(), from, bytes, ring.full_bar());
         }

@@ -14,9 +14,9 @@ inline constexpr int token_row_pitch = 128 + 16;
 inline constexpr int token_rows_bytes = 4 * 16 * token_row_pitch;  // of a warpgroup
 
 // Whether gate_up's tiles have all of h that shares a scale with a number, and no other reader
-// needs h itself.
+// (adapters) needs h itself. Stores end with the launch, so down is another one.
 template <class S>
-inline constexpr bool rounds_h = S::least_width == 64 && S::code_type == DType::f8_e4m3;
+inline constexpr bool rounds_h = S::least_width == 64 && S::code_type == DType::f8_e4m3 && !S::lora;
 
 // The k16 steps of a tile's adapters. The A operand is the rows in rank space, with zeros for rows
 // of other labels, the B operand packed B.
@@ -161,7 +161,8 @@ __device__ inline void exchange_largest(float (&largest)[2], const int (&tokens)
     largest[below] = fmaxf(largest[below], both[1 - s.warpgroup][tokens[below]]);
 }
 
-// Codes of h and their scales, of the 128 columns of a tile: those that an own launch would write.
+// Codes of h and their scales, of the 128 columns of a tile, with the bits of code_expert_inputs().
+// Scales of blocks are never zero.
 template <class S, int N>
 __device__ inline void store_codes_of_h(float (&acc)[S::blocks][N / 2], const LayerParams& p,
                                         const Item& item, const TokenRowsPart<S, N>& part,

@@ -32,7 +32,8 @@ struct DecoderOf<ExpertFormat::mxfp4> : std::type_identity<Mxfp4Decoder> {};
 template <>
 struct DecoderOf<ExpertFormat::nvfp4> : std::type_identity<Nvfp4Decoder> {};
 
-// Where scales are bf16, of formats that can have f16, too.
+// Where scales are bf16, of formats that can have f16, too. Numbers have the same bits: the second
+// part of a scale in bf16 is zero.
 template <ExpertFormat format>
 struct Bf16DecoderOf : DecoderOf<format> {};
 template <>
@@ -59,6 +60,7 @@ struct CodedWeights {
   static constexpr OperandSource source = OperandSource::registers;
   using Decoder = typename DecoderOf<format>::type;
   using Bf16Decoder = typename Bf16DecoderOf<format>::type;
+  static_assert(Decoder::unit == Bf16Decoder::unit);
   static constexpr float unit = Decoder::unit;     // weights are decoded times this
   static constexpr DType code_type = DType::bf16;  // of token rows
   static constexpr int stage_k = 128;
