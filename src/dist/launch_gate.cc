@@ -18,6 +18,11 @@ LaunchGate::Pass LaunchGate::enter(Way way) {
   return {this, way};
 }
 
+std::uint64_t LaunchGate::waiting() const {
+  const std::lock_guard held(lock_);
+  return next_ticket_ - current_ticket_;
+}
+
 void LaunchGate::leave(Way way) {
   {
     const std::lock_guard held(lock_);

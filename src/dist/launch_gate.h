@@ -14,8 +14,8 @@ namespace motley::dist {
 // page-locking memory.
 //
 // Ranks of one group meet (GpuRanks), so such a call between two of their launches ends. The gate
-// is for everything else: other groups' launches and calls, and threads of pools. Whoever comes
-// first goes first.
+// is for everything else: other groups' launches and calls, and threads of pools. Passes are given
+// in the order in which they were asked for.
 class LaunchGate {
  public:
   enum class Way : std::uint8_t {
@@ -47,11 +47,13 @@ class LaunchGate {
   [[nodiscard]] static Pass enter(LaunchGate* gate, Way way) {
     return gate == nullptr ? Pass() : gate->enter(way);
   }
+  // Passes that were asked for and not given yet.
+  std::uint64_t waiting() const;
 
  private:
   void leave(Way way);
 
-  std::mutex lock_;
+  mutable std::mutex lock_;
   std::condition_variable changed_;
   std::uint64_t next_ticket_ = 0;
   std::uint64_t current_ticket_ = 0;  // that may enter next

@@ -52,7 +52,7 @@ TEST(LaunchGate, WhatMayWaitIsAlone) {
 }
 
 // Launches that follow each other without a gap don't keep a load out.
-TEST(LaunchGate, WhoeverComesFirstGoesFirst) {
+TEST(LaunchGate, PassesAreGivenInOrder) {
   LaunchGate gate;
   std::latch begun(2);
   std::atomic<bool> loaded{false};

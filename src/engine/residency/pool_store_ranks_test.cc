@@ -105,7 +105,7 @@ TEST_P(StoreOfRanks, AFailedCopyOnOneRankIsThePlacesErrorAndTheNextOneWorks) {
   EXPECT_EQ(reads_, 2);
 }
 
-// An adapter that nobody uses is no room that is taken, on any rank.
+// Pages of an adapter without requests do not count as in use, on any rank.
 TEST_P(StoreOfRanks, IdleAdaptersAreNotInUse) {
   place(0);
   EXPECT_EQ(store_->usage().pinned_pages, 0U);

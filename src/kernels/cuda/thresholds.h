@@ -66,7 +66,7 @@ inline constexpr auto expert_thresholds = [] {
   constexpr auto none = T::Adapters::none;
   constexpr auto some = T::Adapters::some;
   constexpr auto record = std::string_view("2026-11-21-expert-layer.md");
-  constexpr Range few{.up_to = pairs_in_turn};
+  constexpr Range few{.up_to = 64};
   constexpr Range summed{.up_to = summed_pairs};
   return std::to_array<T>({
       // Too few tiles of 128 rows to occupy all multiprocessors.

@@ -76,7 +76,8 @@ TEST_F(PiecewiseMemory, CommitsNothingWhileRanksLaunch) {
   dist::LaunchGate gate;
   std::optional<dist::LaunchGate::Pass> launching(gate.enter(dist::LaunchGate::Way::together));
   PageMemory memory(reserve(), {.spare = piece, .gate = &gate});
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (gate.waiting() == 0 && memory.committed() == 0) std::this_thread::yield();
+  EXPECT_EQ(gate.waiting(), 1U);
   EXPECT_EQ(memory.committed(), 0);
   launching.reset();
   memory.wait_for(1);

@@ -255,8 +255,6 @@ TEST(ExpertSelection, RefusesWithAReason) {
               HasSubstr("its blocks sort 128 pairs, not 136"));
   EXPECT_THAT(reason({.sum_inside = true}, problem(Weights::bf16, false, 65)),
               HasSubstr("its tiles sum 512 pairs, not 520"));
-  EXPECT_THAT(reason({.rows = r64, .round_robin = true}, problem(Weights::int4, false, 9)),
-              HasSubstr("its blocks take 64 pairs in turn, not 72"));
   EXPECT_THAT(reason({.rows = r64, .round_robin = true}, problem(Weights::int4, true, 1)),
               HasSubstr("in turn only without adapters"));
   EXPECT_THAT(reason({.rows = r64, .width = 64}, problem(Weights::bf16, false, 1)),

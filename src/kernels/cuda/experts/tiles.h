@@ -50,9 +50,6 @@ constexpr bool can_run(const GroupedTiles& t) {
 namespace grouped {
 
 inline constexpr int summed_pairs = 512;  // the most pairs for which tiles can sum inside
-// The most pairs for which blocks take items in turn. With 384 pairs and adapters a launch did not
-// end (2026-11-28-tuned-thresholds.md).
-inline constexpr int pairs_in_turn = 64;
 
 constexpr GroupedTiles numbered_tiles(int number) {
   constexpr std::array<int, 5> widths{8, 16, 64, 128, 160};
