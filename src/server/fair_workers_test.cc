@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <mutex>
 
@@ -14,6 +15,10 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr std::size_t large = std::size_t{1} << 20;
+
+bool happens(const std::future<void>& event) {
+  return event.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+}
 
 // Tasks that record when they run, on workers that are blocked until all are queued.
 class HeldWorkers {
@@ -34,7 +39,7 @@ class HeldWorkers {
 
   std::vector<std::string> run() {
     let_go_.set_value();
-    done_.get_future().wait();
+    EXPECT_TRUE(happens(done_.get_future())) << "not all tasks have run within a minute";
     const std::lock_guard lock(mutex_);
     return order_;
   }
@@ -96,9 +101,9 @@ TEST(FairWorkers, LargeTasksLeaveAThreadToTheSmall) {
   }
   std::promise<void> small;
   workers.submit("b", 1, [&] { small.set_value(); });
-  small.get_future().wait();
+  EXPECT_TRUE(happens(small.get_future())) << "large tasks occupy all threads";
   let_go.set_value();
-  ended.get_future().wait();
+  EXPECT_TRUE(happens(ended.get_future())) << "large tasks have not run within a minute";
 }
 
 }  // namespace
