@@ -11,9 +11,11 @@
 #include "base/system/cpu.h"
 #include "base/system/memory.h"
 #include "base/units.h"
+#include "cli/adapter_text.h"
 #include "cli/options/devices.h"
 #include "cli/start_log.h"
 #include "engine/grammar/vocabulary.h"
+#include "lora/files/load.h"
 #include "model/dense_groups.h"
 
 namespace motley::cli {
@@ -97,14 +99,24 @@ Error sized_by(Error error, std::string_view option) {
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text,
                                                        Watchdog* watchdog) {
-  return load(settings, from_folder(text, watchdog));
+  return load(settings, from_folder(settings, text, watchdog));
 }
 
-EngineStack::Source EngineStack::from_folder(const text::ModelText& text, Watchdog* watchdog) {
+EngineStack::Source EngineStack::from_folder(const ModelSettings& settings,
+                                             const text::ModelText& text, Watchdog* watchdog) {
+  const std::vector<std::string> own = text.adapters_with_templates();
+  const auto compared = std::make_shared<AdapterText>(
+      settings.model, text.config(), std::set<std::string>(own.begin(), own.end()));
+  const auto load = [compared](const engine::AdapterSpec& spec,
+                               const lora::BaseView& base) -> Result<lora::Adapter> {
+    MOTLEY_TRY(lora::Adapter adapter, lora::load_adapter(spec.path, spec.load, base));
+    compared->warn(spec.name, spec.path);
+    return adapter;
+  };
   return {
       .model = [](tensor::Device& device, ModelSettings& of,
                   const ModelRank& rank) { return load_model(of.model, of.compute, device, rank); },
-      .adapter = {},
+      .adapter = load,
       .text = &text,
       .watchdog = watchdog};
 }

@@ -70,7 +70,8 @@ class EngineStack {
   static Result<std::unique_ptr<EngineStack>> load(ModelSettings settings, const Source& source);
   // The model of the settings' folder, adapters of theirs, and grammars. The text must outlive the
   // stack.
-  static Source from_folder(const text::ModelText& text, Watchdog* watchdog);
+  static Source from_folder(const ModelSettings& settings, const text::ModelText& text,
+                            Watchdog* watchdog);
 
   engine::Replica& engine() { return *engine_; }
   const model::Model& model() const { return *model_; }

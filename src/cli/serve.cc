@@ -278,7 +278,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   const TimePoint start = clock.now();
   StartLog parts(clock);
   const MappedFilesWatch watch;
-  MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model.model));
+  MOTLEY_TRY(const text::ModelText text, load_text(settings.model));
   parts.done("tokenizer and templates");
   MOTLEY_TRY(const std::unique_ptr<Door> door, Door::open(settings.http));
   std::optional<EndsWhileLoading> loading(signals);
@@ -339,6 +339,7 @@ Command serve_command() {
       {"--allow-adapter-loading", "", "lets clients load and unload adapters"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"}};
+  options.push_back(template_option_spec());
   const std::vector<OptionSpec> model = model_option_specs();
   options.insert(options.end(), model.begin(), model.end());
   return {
