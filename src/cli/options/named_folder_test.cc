@@ -12,6 +12,7 @@
 #include "base/cat.h"
 #include "base/system/temporary_folder.h"
 #include "cli/options/adapter_option.h"
+#include "cli/options/model_settings.h"
 #include "cli/run_motley.h"
 
 namespace motley::cli {
@@ -203,6 +204,40 @@ TEST_F(NamedFolder, AnAdapterMayHaveItsFoldersName) {
   EXPECT_EQ(with_options.load.orientation, lora::Orientation::swapped);
   EXPECT_EQ(parse_adapter_option("a b").error().fix(),
             "write NAME=PATH, with a name of letters, digits, '.', '_', '/' or '-'");
+}
+
+TEST_F(NamedFolder, ChatTemplatesAreCheckedBeforeAModelLoads) {
+  const std::string demo = MOTLEY_DEMO_MODEL;
+  put("good.jinja", "{{ messages }}");
+  put("broken.jinja", "{% if %}");
+  put("a=b.jinja", "{{ messages }}");
+  const auto error = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> call = {"serve", demo,        "--port",
+                                     "0",     "--adapter", demo + "/adapters/cynic"};
+    call.insert(call.end(), options.begin(), options.end());
+    // Nothing is loaded: the device is checked after these options.
+    call.insert(call.end(), {"--kv-memory", "none"});
+    return motley(call).errors;
+  };
+  const auto accepted = HasSubstr("(--kv-memory");
+  EXPECT_THAT(error({"--chat-template", at("good.jinja")}), accepted);
+  EXPECT_THAT(error({"--chat-template", at("a=b.jinja")}), accepted);
+  EXPECT_THAT(error({"--chat-template", cat("cynic=", at("good.jinja")), "--chat-template",
+                     cat("demo=", at("good.jinja"))}),
+              accepted);
+  EXPECT_EQ(
+      error({"--chat-template", at("none.jinja")}),
+      cat("motley: no such file '", at("none.jinja"), "' (--chat-template): check the path\n"));
+  EXPECT_EQ(error({"--chat-template", "poet=x.jinja"}),
+            "motley: no adapter 'poet', and no file 'poet=x.jinja' (--chat-template): write "
+            "NAME=FILE with the NAME of an --adapter\n");
+  EXPECT_THAT(error({"--chat-template", "{{ messages }}"}), HasSubstr("a template's text"));
+  EXPECT_THAT(error({"--chat-template", at("good.jinja"), "--chat-template", at("a=b.jinja")}),
+              HasSubstr("two templates for the base"));
+  const ModelSettings broken{.model = demo, .templates = {{.file = folder_ / "broken.jinja"}}};
+  const auto text = load_text(broken);
+  ASSERT_FALSE(text.ok());
+  EXPECT_THAT(text.error().message(), AllOf(HasSubstr("--chat-template"), HasSubstr("broken")));
 }
 
 TEST_F(NamedFolder, AFolderOfAdaptersIsInspectedWithALineForEach) {
