@@ -212,6 +212,8 @@ Result<void> run_score(const Arguments& arguments, Output output) {
   // Lines are checked before the weights are loaded, because the config has the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
+  // Opened before the weights are loaded, too: a path that can't be written fails early.
+  MOTLEY_TRY(AtomicFile file, AtomicFile::create(settings.output));
 
   MOTLEY_TRY(const std::unique_ptr<runner::OtherRanks> others,
              make_other_ranks(settings.compute, *device));
@@ -235,8 +237,6 @@ Result<void> run_score(const Arguments& arguments, Output output) {
                             {"adapters", settings.adapters.size()},
                             {"lines", lines.size()}});
 
-  // Opened before the work, so that a path that cannot be written fails early.
-  MOTLEY_TRY(AtomicFile file, AtomicFile::create(settings.output));
   const SteadyClock clock;
   const TimePoint start = clock.now();
   std::uint64_t tokens = 0;

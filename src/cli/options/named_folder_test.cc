@@ -192,6 +192,16 @@ TEST_F(NamedFolder, CommandsCheckAdaptersBeforeTheyLoadAModel) {
   EXPECT_THAT(outcome.errors, HasSubstr("no such folder"));
 }
 
+TEST_F(NamedFolder, ScoreOpensItsOutputBeforeItLoadsAModel) {
+  // Without weights.
+  fs::create_directory(folder_ / "model");
+  fs::copy_file(cat(MOTLEY_DEMO_MODEL, "/config.json"), folder_ / "model/config.json");
+  put("lines.jsonl", R"({"token_ids": [1, 2]})");
+  const Outcome outcome = motley({"score", at("model"), "--device", "cpu", "--input",
+                                  at("lines.jsonl"), "--output", at("none/scores.jsonl")});
+  EXPECT_THAT(outcome.errors, HasSubstr("none/scores.jsonl"));
+}
+
 TEST_F(NamedFolder, AnAdapterMayHaveItsFoldersName) {
   put_adapter("runs/cynic");
   const AdapterOption plain = parse_adapter_option(at("runs/cynic")).value();

@@ -545,7 +545,7 @@ TEST_F(Safetensors, ACallerJudgesAHeaderBeforeItsTensorsAreCopied) {
 }
 
 TEST_F(Safetensors, OtherFilesAreNamedForWhatTheyAre) {
-  EXPECT_THAT(message_of("GGUF\x03\0\0\0\0\0\0\0", ErrorCode::unsupported),
+  EXPECT_THAT(message_of(std::string_view("GGUF\x03\0\0\0\0\0\0\0", 12), ErrorCode::unsupported),
               HasSubstr("a GGUF file"));
   EXPECT_THAT(message_of("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
               AllOf(HasSubstr("a Git LFS pointer"), HasSubstr("git lfs pull")));
