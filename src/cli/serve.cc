@@ -14,6 +14,7 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/mapped_files.h"
+#include "base/system/memory.h"
 #include "base/system/out_of_memory.h"
 #include "base/system/watchdog.h"
 #include "base/units.h"
@@ -78,6 +79,8 @@ Result<Settings> read_settings(const Arguments& arguments) {
       return Error(ErrorCode::invalid_argument, cat("not a size: ", quote(*size)),
                    "--request-memory", "give bytes, or a number with K, M, G or T");
     settings.request_memory = *read;
+  } else if (const auto memory = machine_memory(); memory.ok()) {
+    settings.request_memory = default_request_memory(memory->total);
   }
   settings.strict_fields = arguments.has("--strict-fields");
   settings.request_templates = arguments.has("--allow-request-templates");
@@ -275,7 +278,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   const TimePoint start = clock.now();
   StartLog parts(clock);
   const MappedFilesWatch watch;
-  MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model.model));
+  MOTLEY_TRY(const text::ModelText text, load_text(settings.model));
   parts.done("tokenizer and templates");
   MOTLEY_TRY(const std::unique_ptr<Door> door, Door::open(settings.http));
   std::optional<EndsWhileLoading> loading(signals);
@@ -326,7 +329,8 @@ Command serve_command() {
       {"--cors-origin", "ORIGIN",
        "a server whose web pages may use this one, or * for all; without it only our own page may",
        true},
-      {"--request-memory", "SIZE", "for what all requests hold at once, prompts and answers (2G)"},
+      {"--request-memory", "SIZE",
+       "for what all requests hold at once, prompts and answers (2G, at most a quarter of memory)"},
       {"--strict-fields", "", "refuses requests with fields that are not known"},
       {"--allow-request-templates", "", "takes chat_template of a request"},
       {"--tool-form", "NAME",
@@ -335,6 +339,7 @@ Command serve_command() {
       {"--allow-adapter-loading", "", "lets clients load and unload adapters"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"}};
+  options.push_back(template_option_spec());
   const std::vector<OptionSpec> model = model_option_specs();
   options.insert(options.end(), model.begin(), model.end());
   return {

@@ -464,7 +464,7 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
       return Error(ErrorCode::invalid_argument, "the base model has that name", "lora_name",
                    "choose another");
     sent = request.spec.path;
-    MOTLEY_TRY(request.spec.path, resolve_adapter_path(sent, options_.adapter_root));
+    MOTLEY_TRY_VOID(place_adapter(request.spec, options_.adapter_root));
     return request;
   };
   const auto wanted = co_await on_workers(workers_, exchange, gone, read);

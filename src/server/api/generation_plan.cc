@@ -58,6 +58,11 @@ ReplyHead head_for(std::string_view prefix, const GenerationFields& fields) {
           .continuous_usage = fields.continuous_usage};
 }
 
+// The adapter whose template a conversation may have; empty: the base answers, or a mix does.
+std::string adapter_of(const GenerationFields& fields) {
+  return fields.adapters.size() == 1 ? fields.adapters.front().name : std::string();
+}
+
 // A body in Anthropic's form has messages, and no field to continue the last one.
 Error at_messages(const Error& error) {
   const bool other = error.where() == "continue_final_message";
@@ -71,6 +76,8 @@ GenerationPlanner::GenerationPlanner(const text::ModelText& text, Options option
       options_(std::move(options)),
       format_(find_chat_format(text, options_.forms)),
       special_(special_tokens(text.tokenizer())) {
+  for (const std::string& adapter : text.adapters_with_templates())
+    adapter_formats_[adapter] = find_chat_format(text, options_.forms, adapter);
   const text::Tokenizer& tokenizer = text.tokenizer();
   for (std::int32_t id = 0; id < tokenizer.size(); ++id)
     longest_token_bytes_ = std::max(longest_token_bytes_, tokenizer.bytes_of(id).size());
@@ -187,10 +194,16 @@ Result<text::MarkedText> GenerationPlanner::write(text::ChatInputs inputs,
   return text_.render(std::move(inputs), *own, request_template_limits);
 }
 
+const ChatFormat& GenerationPlanner::format_of(const GenerationFields& fields) const {
+  const auto own = adapter_formats_.find(adapter_of(fields));
+  return own == adapter_formats_.end() ? format_ : own->second;
+}
+
 Result<GenerationPlanner::Rendered> GenerationPlanner::render(text::ChatInputs inputs,
                                                               const ChatCompletionRequest& request,
                                                               const ApiContext& context) const {
-  Rendered rendered{.format = format_};
+  Rendered rendered{.format = format_of(request.fields)};
+  inputs.adapter = adapter_of(request.fields);
   if (request.continue_final) {
     MOTLEY_TRY(rendered.open, OpenMessage::begin(inputs));
   }
