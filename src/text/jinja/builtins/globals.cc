@@ -81,6 +81,8 @@ Result<Value> make_cycler(Runtime& runtime, Arguments& arguments) {
   if (!arguments.keyword.empty()) return failure("cycler() takes no argument by name");
   if (arguments.positional.empty()) return failure("at least one item has to be provided");
   auto& made = runtime.heap().make<Cycler>();
+  MOTLEY_TRY_VOID(runtime.reserve(arguments.positional.size(), sizeof(Value)));
+  runtime.heap().count(arguments.positional.size() * sizeof(Value));
   made.items = arguments.positional;
   return Value::object(Kind::cycler, &made);
 }
@@ -106,9 +108,9 @@ Result<Value> make_joiner(Runtime& runtime, Arguments& arguments) {
 
 Result<Value> raise_exception(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("raise_exception", {"message"}, 1));
-  MOTLEY_TRY(MarkedText message, to_text(runtime, values[0]));
+  MOTLEY_TRY(const Value message, to_string(runtime, values[0]));
   runtime.raise();
-  return failure(std::move(message.text));
+  return failure(std::string(message.string().text()));
 }
 
 // The result of one strftime directive. The time has no zone, as from datetime.now(): %z and %Z are
@@ -137,6 +139,8 @@ Result<Value> strftime_now(Runtime& runtime, Arguments& arguments) {
       continue;
     }
     // "%-d": without leading zeros or spaces.
+    // A conversion costs far more than a piece of text.
+    MOTLEY_TRY_VOID(runtime.step(32));
     const bool bare = wanted[i + 1] == '-' && i + 2 < wanted.size();
     i += bare ? 2 : 1;
     std::string part = time_part(runtime.now(), wanted[i]);
