@@ -211,7 +211,7 @@ Result<void> Interpreter::add_keywords(const Dict& dict, Arguments& arguments) {
       if (arguments.keyword[i].first.size() == name.size())
         MOTLEY_TRY_VOID(runtime_.scan(name.size()));
       if (arguments.keyword[i].first == name)
-        return failure(cat("got multiple values for keyword argument ", quote(name)));
+        return failure(cat("got multiple values for keyword argument ", quote(shortened(name))));
     }
     arguments.keyword.emplace_back(name, value);
   }

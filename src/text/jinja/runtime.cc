@@ -15,9 +15,14 @@ Error beyond(std::string what, std::string_view limit) {
 
 }  // namespace
 
+std::string_view shortened(std::string_view text) {
+  if (text.size() <= max_message_bytes) return text;
+  return text.substr(0, character_before(text, max_message_bytes));
+}
+
 Error failure(std::string what) {
   if (what.size() > max_message_bytes) {
-    what.resize(character_before(what, max_message_bytes));
+    what.resize(shortened(what).size());
     what += "...";
   }
   return Error(ErrorCode::invalid_argument, std::move(what));

@@ -18,6 +18,8 @@ namespace motley::text::jinja {
 // An error of the template or its inputs. The interpreter adds the position. A long message is cut:
 // it may contain a text of any size.
 Error failure(std::string what);
+// As much of a text as a message may have, for those that quote a text of any size.
+std::string_view shortened(std::string_view text);
 
 // One rendering: its values, and its use of the limits.
 class Runtime {

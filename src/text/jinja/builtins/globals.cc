@@ -72,7 +72,7 @@ Result<Value> make_namespace(Runtime& runtime, Arguments& arguments) {
   for (const auto& [key, value] : made.attributes.entries()) {
     if (key.is(Kind::string) && key.string().text().starts_with('_'))
       return failure(cat("a namespace takes no attribute that begins with an underscore: ",
-                         quote(key.string().text())));
+                         quote(shortened(key.string().text()))));
   }
   return Value::object(Kind::name_space, &made);
 }
@@ -110,7 +110,8 @@ Result<Value> raise_exception(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("raise_exception", {"message"}, 1));
   MOTLEY_TRY(const Value message, to_string(runtime, values[0]));
   runtime.raise();
-  return failure(std::string(message.string().text()));
+  const std::string_view text = message.string().text();
+  return failure(cat(shortened(text), shortened(text).size() < text.size() ? "..." : ""));
 }
 
 // The result of one strftime directive. The time has no zone, as from datetime.now(): %z and %Z are

@@ -103,7 +103,7 @@ struct MappedFilter : Generator {
   Result<Value> next(Runtime& runtime) override {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) return item;
-    if (filter == nullptr) return failure(cat("No filter named ", name, "."));
+    if (filter == nullptr) return failure(cat("No filter named ", shortened(name), "."));
     MOTLEY_TRY(Arguments call, with_value(runtime, arguments, item));
     return filter->call(runtime, call);
   }
@@ -193,7 +193,7 @@ struct Selected : Generator {
     MOTLEY_TRY(const Value value, path.get(runtime, item));
     if (name.empty()) return truth(runtime, value);
     const Test* const test = find_test(name);
-    if (test == nullptr) return failure(cat("No test named ", quote(name), "."));
+    if (test == nullptr) return failure(cat("No test named ", quote(shortened(name)), "."));
     MOTLEY_TRY(Arguments call, with_value(runtime, arguments, value));
     return test->call(runtime, call);
   }

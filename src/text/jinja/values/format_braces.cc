@@ -112,7 +112,7 @@ class BraceFormat {
         MOTLEY_TRY_VOID(runtime_.step(key.size() == name.size() ? 1 + (name.size() / 64) : 1));
         if (key == name) return value;
       }
-      return failure(cat("format() lacks the argument ", quote(name)));
+      return failure(cat("format() lacks the argument ", quote(shortened(name))));
     }
     std::size_t digits = 0;
     const std::size_t index =

@@ -103,7 +103,7 @@ Result<void> append_quoted(TextBuilder& out, const String& string, std::string_v
                            Escape escape) {
   MOTLEY_TRY_VOID(out.append(quote, string.any_untrusted()));
   std::string piece;
-  MOTLEY_TRY_VOID(for_each_run(string.marked, [&](std::size_t at, std::size_t end, bool untrusted) -> Result<void> {
+  const auto convert = [&](std::size_t at, std::size_t end, bool untrusted) -> Result<void> {
     while (at < end) {
       std::size_t next = std::min(at + piece_bytes, end);
       // Runs end between characters.
@@ -114,7 +114,8 @@ Result<void> append_quoted(TextBuilder& out, const String& string, std::string_v
       at = next;
     }
     return {};
-  }));
+  };
+  MOTLEY_TRY_VOID(for_each_run(string.marked, convert));
   return out.append(quote, string.any_untrusted());
 }
 

@@ -146,7 +146,7 @@ Result<Value> change_case(Runtime& runtime, const String& string, Choose choose)
   MOTLEY_TRY_VOID(runtime.scan(text.size()));
   TextBuilder result(runtime);
   std::string changed;
-  MOTLEY_TRY_VOID(for_each_run(string.marked, [&](std::size_t at, std::size_t end, bool untrusted) -> Result<void> {
+  const auto convert = [&](std::size_t at, std::size_t end, bool untrusted) -> Result<void> {
     changed.clear();
     while (at < end) {
       const Character character = character_at(text, at);
@@ -162,7 +162,8 @@ Result<Value> change_case(Runtime& runtime, const String& string, Choose choose)
       changed.clear();
     }
     return result.append(changed, untrusted);
-  }));
+  };
+  MOTLEY_TRY_VOID(for_each_run(string.marked, convert));
   return result.finish(string.markup);
 }
 
