@@ -2,9 +2,9 @@
 
 #include <csignal>
 #include <system_error>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "cli/lack_of_threads.h"
 

@@ -19,7 +19,8 @@ std::terminate_handler handler_before = nullptr;
 }
 
 [[noreturn]] void on_terminate() {
-  // While an exception is on its way, its type can't be asked for: a destroyed thread is the reason.
+  // While an exception is on its way, its type can't be asked for: a destroyed thread is the
+  // reason.
   if (std::current_exception() == nullptr && std::uncaught_exceptions() > 0) end_in_words();
   try {
     if (std::current_exception() != nullptr) throw;
@@ -34,8 +35,9 @@ std::terminate_handler handler_before = nullptr;
 }  // namespace
 
 Error no_thread_error() {
-  return {ErrorCode::out_of_memory, "no thread can be started", "limits of this process",
-          "allow more processes and threads (ulimit -u, the container's pids limit), or end others"};
+  return {
+      ErrorCode::out_of_memory, "no thread can be started", "limits of this process",
+      "allow more processes and threads (ulimit -u, the container's pids limit), or end others"};
 }
 
 void explain_lack_of_threads() { handler_before = std::set_terminate(on_terminate); }

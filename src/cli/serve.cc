@@ -260,8 +260,8 @@ Result<void> serve_until_ended(const Serving& serving) {
   for (bool cut = false; !serving.http.drain(look_up);) {
     if (cut || std::chrono::steady_clock::now() < end) continue;
     cut = true;
-    log::warning("serve.cutting_off", {{"connections", serving.http.connections()},
-                                       {"why", "--drain-timeout is over"}});
+    log::warning("serve.cutting_off",
+                 {{"connections", serving.http.connections()}, {"why", "--drain-timeout is over"}});
     serving.engine.shutdown(engine::Engine::Drain::cancel);
     serving.http.stop();
   }

@@ -67,8 +67,9 @@ TEST_F(GrammarChecks, RefuseTheRequestAndNotEachPrompt) {
 
 TEST_F(GrammarChecks, AreMadeForConversations) {
   const auto ask = [&](std::string_view form) {
-    return server_.ask(post("/v1/chat/completions",
-                            cat(R"({"messages": [{"role": "user", "content": "hi"}], )", form, "}")));
+    return server_.ask(
+        post("/v1/chat/completions",
+             cat(R"({"messages": [{"role": "user", "content": "hi"}], )", form, "}")));
   };
   engine_.say("b");
   EXPECT_EQ(ask(R"("guided_regex": "[a-z]+")").status, 200);

@@ -86,7 +86,7 @@ class Signals(tiny_model.Case):
         with log.open("w") as errors:
             server = subprocess.Popen(
                 [MOTLEY, "serve", self.folder, "--port", "0", *SMALL], stdout=subprocess.PIPE, stderr=errors,
-                text=True, preexec_fn=limited(resource.RLIMIT_FSIZE, 4096))
+                text=True, preexec_fn=limited(resource.RLIMIT_FSIZE, 1024))
         self.addCleanup(lambda: (server.kill(), server.wait(), server.stdout.close()))
         port = int(server.stdout.readline().rsplit(":", 1)[1])
         for form in ({}, {"guided_regex": "a+"}):

@@ -1,5 +1,5 @@
-// What a rendering takes is what it counts: memory before it is allocated, and a step for a piece of
-// work of bounded size, in every operation.
+// What a rendering takes is what it counts: memory before it is allocated, and a step for a piece
+// of work of bounded size, in every operation.
 
 #include <algorithm>
 #include <set>
@@ -35,9 +35,9 @@ struct Use {
 // Renders with `t`, an untrusted text of that many words; `m`, whose every other byte is trusted;
 // `l`, a list of as many texts; and `d`, a dict with as many keys.
 Use rendered(std::string_view body, int words, const RenderLimits& limits = {}) {
-  const std::string source = cat(
-      "{% set t = (word * ", words, ") %}{% set m = ('x' ~ word[0]) * ", words,
-      " %}{% set l = t.split() %}{% set n = namespace(d={}) %}{% set d = dict(pairs) %}", body);
+  const std::string source =
+      cat("{% set t = (word * ", words, ") %}{% set m = ('x' ~ word[0]) * ", words,
+          " %}{% set l = t.split() %}{% set n = namespace(d={}) %}{% set d = dict(pairs) %}", body);
   json::Object variables;
   variables.add("word", "a<\"é\n ");
   json::Array pairs;
@@ -166,8 +166,9 @@ constexpr Case filter_cases[] = {
     {"string", "{{ l | string }}"},
     {"sum", "{{ [l] * 9 | sum(start=[]) }}"},
     {"title", "{{ t | title }}"},
-    {"tojson", "{{ t | tojson }}{{ ('\x01' * 100000) | tojson }}{{ d | tojson(sort_keys=true) }}"
-               "{{ [[l]] | tojson(indent=20) }}"},
+    {"tojson",
+     "{{ t | tojson }}{{ ('\x01' * 100000) | tojson }}{{ d | tojson(sort_keys=true) }}"
+     "{{ [[l]] | tojson(indent=20) }}"},
     {"trim", "{{ t | trim }}"},
     {"truncate", "{{ t | truncate(9000) }}"},
     {"unique", "{{ l | unique | list }}{{ d.keys() | unique | list }}"},
@@ -189,15 +190,18 @@ constexpr Case other_cases[] = {
     {"is", "{{ t is lower }}{{ t is upper }}{{ t is in(t) }}{{ t is filter }}"},
     {"for", "{% for a in t %}{% endfor %}{% for a in d.items() %}{{ a }}{% endfor %}"},
     {"for if", "{% for a in l if a != t %}{{ loop.length }}{% endfor %}"},
-    {"recursive", "{% for a in [[[t]]] recursive %}{{ a if a is string else loop(a) }}{% endfor %}"},
-    {"macro", "{% macro f(a, b='') %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}"
-              "{{ f(*l) }}{{ f(1, **d) }}"},
+    {"recursive",
+     "{% for a in [[[t]]] recursive %}{{ a if a is string else loop(a) }}{% endfor %}"},
+    {"macro",
+     "{% macro f(a, b='') %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}"
+     "{{ f(*l) }}{{ f(1, **d) }}"},
     {"call", "{% macro f() %}{{ caller() }}{% endmacro %}{% call f() %}{{ t }}{% endcall %}"},
     {"set", "{% set a %}{{ t }}{% endset %}{% set b | upper %}{{ a }}{% endset %}{{ b }}"},
     {"filter", "{% filter upper %}{{ t }}{% endfilter %}"},
     {"append", "{% set k = [] %}{% for a in l %}{% set _ = k.append(a) %}{% endfor %}"},
     {"extend", "{% set k = [] %}{% set _ = k.extend(l) %}{% set _ = k.extend(t) %}"},
-    {"insert", "{% set k = l.copy() %}{% for a in range(99) %}{% set _ = k.insert(0, a) %}{% endfor %}"},
+    {"insert",
+     "{% set k = l.copy() %}{% for a in range(99) %}{% set _ = k.insert(0, a) %}{% endfor %}"},
     {"pop", "{% set k = l.copy() %}{% for a in range(99) %}{% set _ = k.pop(0) %}{% endfor %}"},
     {"list.index", "{{ l.index('<') if false else l.count('a') }}"},
     {"dict", "{{ dict(d, a=1) }}{{ d.copy() }}{{ d.get(t) }}{{ d.values() }}"},
@@ -211,7 +215,8 @@ constexpr Case other_cases[] = {
 class Accounting : public testing::TestWithParam<Case> {};
 
 TEST_P(Accounting, CountsWhatItAllocates) {
-  for (const int words : {500, 8'000}) expect_counted(GetParam().body, rendered(GetParam().body, words));
+  for (const int words : {500, 8'000})
+    expect_counted(GetParam().body, rendered(GetParam().body, words));
   // With a limit that most of them exceed.
   constexpr RenderLimits small{.memory_bytes = std::size_t{3} << 20};
   const Use use = rendered(GetParam().body, 2'000, small);
@@ -230,7 +235,8 @@ TEST_P(Accounting, CountsStepsInProportion) {
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   std::string name = cat(info.index, "_");
-  for (const char each : info.param.name) name += std::isalnum(static_cast<unsigned char>(each)) != 0 ? each : '_';
+  for (const char each : info.param.name)
+    name += std::isalnum(static_cast<unsigned char>(each)) != 0 ? each : '_';
   return name;
 }
 
@@ -245,14 +251,16 @@ TEST(AccountingCases, CoverEveryMethodAndFilter) {
     EXPECT_TRUE(methods.contains(each.name)) << each.name;
   std::set<std::string_view> filters;
   for (const Case& each : filter_cases) filters.insert(each.name);
-  for (const auto& list : {jinja::text_filters(), jinja::number_filters(), jinja::sequence_filters()})
+  for (const auto& list :
+       {jinja::text_filters(), jinja::number_filters(), jinja::sequence_filters()})
     for (const jinja::Filter& each : list) EXPECT_TRUE(filters.contains(each.name)) << each.name;
 }
 
 // A search that takes the product of both lengths would take hours here.
 TEST(AccountingSearches, TakeLinearTime) {
   constexpr std::string_view prefix =
-      "{% set a = 'a' * 4000000 %}{% set b = 'a' * 2000000 ~ 'b' %}{% set c = 'b' ~ 'a' * 2000000 %}";
+      "{% set a = 'a' * 4000000 %}{% set b = 'a' * 2000000 ~ 'b' %}{% set c = 'b' ~ 'a' * 2000000 "
+      "%}";
   for (const std::string_view body :
        {"{{ b in a }}", "{{ c in a }}", "{{ a is in(b) }}", "{{ a.find(b) }}", "{{ a.find(c) }}",
         "{{ a.rfind(b) }}", "{{ a.rfind(c) }}", "{{ a.count(b) }}", "{{ a.count(c) }}",
@@ -269,14 +277,18 @@ TEST(AccountingSearches, TakeLinearTime) {
 TEST(AccountingSearches, OfManyOperandsEndAtTheLimit) {
   constexpr RenderLimits limits{.steps = 5'000'000, .memory_bytes = std::size_t{128} << 20};
   for (const std::string_view body :
-       {"{% set a = 'a' * 4000000 %}{% for i in range(99999) %}{% if a.startswith((a ~ 'b',) * 1000) "
+       {"{% set a = 'a' * 4000000 %}{% for i in range(99999) %}{% if a.startswith((a ~ 'b',) * "
+        "1000) "
         "%}{% endif %}{% endfor %}",
         "{% set b = 'a' * 4000000 %}{% for i in range(99999) %}{{ b ~ 'x' in b }}{% endfor %}",
         "{% set n = 'x' * 1000000 %}{% set d = dict([[n ~ 1, 1], [n ~ 2, 2]]) %}"
-        "{% for i in range(99999) %}{% for j in range(99) %}{% if n in d %}{% endif %}{% endfor %}{% endfor %}",
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% set s = strftime_now('%%' * 2000) %}"
+        "{% for i in range(99999) %}{% for j in range(99) %}{% if n in d %}{% endif %}{% endfor "
+        "%}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% set s = strftime_now('%%' * "
+        "2000) %}"
         "{% endfor %}{% endfor %}",
-        "{% set n = '0' * 4000000 %}{% for i in range(99999) %}{% if n | int %}{% endif %}{% endfor %}"}) {
+        "{% set n = '0' * 4000000 %}{% for i in range(99999) %}{% if n | int %}{% endif %}{% "
+        "endfor %}"}) {
     const auto text = render_text(body, limits);
     ASSERT_FALSE(text.ok()) << body;
     EXPECT_EQ(text.error().code(), ErrorCode::too_long) << body << ": " << text.error().message();

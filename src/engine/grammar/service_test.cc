@@ -54,8 +54,8 @@ class ScriptedClock {
 
   static Times& shared() {
     static Times* const times = [] {
-      void* const memory = ::mmap(nullptr, sizeof(Times), PROT_READ | PROT_WRITE,
-                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      void* const memory =
+          ::mmap(nullptr, sizeof(Times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
       return new (memory) Times;
     }();
     return *times;

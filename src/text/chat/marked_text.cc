@@ -47,8 +47,7 @@ void MarkedText::append_part(const MarkedText& other, std::size_t begin, std::si
 
 std::size_t MarkedText::spans_in(std::size_t begin, std::size_t end) const {
   const auto first = first_beyond(untrusted, begin);
-  const auto last =
-      std::ranges::lower_bound(first, untrusted.end(), end, {}, &Span::begin);
+  const auto last = std::ranges::lower_bound(first, untrusted.end(), end, {}, &Span::begin);
   return static_cast<std::size_t>(last - first);
 }
 

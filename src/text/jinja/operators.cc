@@ -363,8 +363,7 @@ Result<bool> contains(Runtime& runtime, const Value& container, const Value& ite
     case Kind::string:
       if (!item.is(Kind::string))
         return failure(cat("'in <string>' requires string as left operand, not ", type_name(item)));
-      MOTLEY_TRY_VOID(
-          runtime.scan(container.string().text().size() + item.string().text().size()));
+      MOTLEY_TRY_VOID(runtime.scan(container.string().text().size() + item.string().text().size()));
       return find_first(container.string().text(), item.string().text()) != nowhere;
     case Kind::dict: {
       MOTLEY_TRY(const Value* const found, container.dict().find(runtime, item));

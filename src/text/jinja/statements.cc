@@ -235,7 +235,8 @@ Result<Interpreter::Flow> Interpreter::execute(const Do& node, Activation& here,
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const For& node, Activation& here, TextBuilder& out) {
+Result<Interpreter::Flow> Interpreter::execute(const For& node, Activation& here,
+                                               TextBuilder& out) {
   MOTLEY_TRY(const Value iterable, evaluate(*node.iterable, here));
   if (!node.recursive) return run_loop(node, iterable, here, 0, out);
   TextBuilder text(runtime_);
@@ -256,8 +257,7 @@ Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& it
   MOTLEY_TRY(Cursor cursor, Cursor::over(iterable));
   Value items = iterable;
   if (node.filter != nullptr) {
-    MOTLEY_TRY(Activation* const of_filter,
-               Activation::make(runtime_, node.filter_slots, &around));
+    MOTLEY_TRY(Activation* const of_filter, Activation::make(runtime_, node.filter_slots, &around));
     items = Value::object(Kind::generator, static_cast<Generator*>(&heap.make<FilteredItems>(
                                                *this, node, cursor, *of_filter)));
     MOTLEY_TRY(cursor, Cursor::over(items));

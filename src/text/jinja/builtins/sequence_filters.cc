@@ -155,7 +155,8 @@ Result<Value> map(Runtime& runtime, Arguments& arguments) {
     for (const auto& [name, given] : rest.keyword) {
       if (name != "attribute" && name != "default")
         return generate<FailsWhenRead>(
-            runtime, kept_name(runtime, runtime.text(cat("Unexpected keyword argument '", name, "'"))));
+            runtime,
+            kept_name(runtime, runtime.text(cat("Unexpected keyword argument '", name, "'"))));
       (name == "attribute" ? attribute : otherwise) = given;
     }
     if (attribute.is(Kind::missing))
@@ -353,8 +354,7 @@ Result<Value> reverse(Runtime& runtime, Arguments& arguments) {
   const Value value = values[0];
   if (value.is(Kind::string)) {
     MOTLEY_TRY(const std::size_t size, length(runtime, value));
-    MOTLEY_TRY(const SliceBounds bounds,
-               slice_bounds(size, Value(), Value(), Value::integer(-1)));
+    MOTLEY_TRY(const SliceBounds bounds, slice_bounds(size, Value(), Value(), Value::integer(-1)));
     return slice_text(runtime, value.string(), bounds);
   }
   if (!Cursor::can_walk(value)) return failure("argument must be iterable");

@@ -155,7 +155,8 @@ Result<Value> join(Runtime& runtime, Arguments& arguments) {
 Result<Value> blanks(Runtime& runtime, const Value& count, std::int64_t if_missing) {
   MOTLEY_TRY(const std::int64_t width, as_count_or(count, if_missing));
   TextBuilder text(runtime);
-  MOTLEY_TRY_VOID(text.append_times({.text = " "}, width > 0 ? static_cast<std::size_t>(width) : 0));
+  MOTLEY_TRY_VOID(
+      text.append_times({.text = " "}, width > 0 ? static_cast<std::size_t>(width) : 0));
   return text.finish();
 }
 
@@ -237,8 +238,8 @@ void append_url_byte(std::string& out, char each, bool in_query) {
   constexpr std::string_view hex = "0123456789ABCDEF";
   constexpr std::string_view kept = "_.-~";
   const auto byte = static_cast<unsigned char>(each);
-  const bool is_plain = byte < 0x80 && (has(byte, alpha | decimal) ||
-                                        kept.find(each) != std::string_view::npos);
+  const bool is_plain =
+      byte < 0x80 && (has(byte, alpha | decimal) || kept.find(each) != std::string_view::npos);
   if (is_plain || (byte == '/' && !in_query)) {
     out += each;
   } else if (byte == ' ' && in_query) {

@@ -130,7 +130,8 @@ class PercentFormat {
         format_.text().substr(field.key_begin, field.key_end - field.key_begin);
     MOTLEY_TRY_VOID(runtime_.step(key.size() / 4));
     const Value* const found = values_.dict().find(key);
-    if (found == nullptr) return failure(cat("the format's mapping lacks the key ", quote(shortened(key))));
+    if (found == nullptr)
+      return failure(cat("the format's mapping lacks the key ", quote(shortened(key))));
     return *found;
   }
 

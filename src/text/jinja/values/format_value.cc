@@ -76,7 +76,7 @@ void group(std::string& digits, char separator, std::size_t size) {
 }
 
 Result<Value> aligned(Runtime& runtime, const Specification& spec, std::string_view sign,
-                           const MarkedText& body, char otherwise) {
+                      const MarkedText& body, char otherwise) {
   MOTLEY_TRY_VOID(runtime.scan(body.text.size()));
   const auto length = static_cast<std::int64_t>(sign.size()) + utf8::count(body.text);
   const std::size_t space = spec.width > length ? static_cast<std::size_t>(spec.width - length) : 0;
@@ -103,8 +103,7 @@ Result<Value> format_text(Runtime& runtime, const String& text, const Specificat
     return failure("this part of a format specifier is not allowed for strings");
   if (spec.precision < 0) return aligned(runtime, spec, "", text.marked, '<');
   MOTLEY_TRY_VOID(runtime.scan(text.text().size()));
-  const std::size_t end =
-      byte_of_character(text.text(), static_cast<std::size_t>(spec.precision));
+  const std::size_t end = byte_of_character(text.text(), static_cast<std::size_t>(spec.precision));
   MOTLEY_TRY(const Value cut, part_of(runtime, text, 0, end));
   return aligned(runtime, spec, "", cut.string().marked, '<');
 }
@@ -160,7 +159,7 @@ Result<Value> format_float(Runtime& runtime, double number, const Specification&
 }
 
 Result<Value> format_big_integer(Runtime& runtime, const BigInteger& number,
-                                      const Specification& spec) {
+                                 const Specification& spec) {
   const char type = spec.type == 0 || spec.type == 'n' ? 'd' : spec.type;
   if (std::string_view("eEfFgG%").find(type) != std::string_view::npos)
     return format_float(runtime, as_double(number), spec);
@@ -172,8 +171,7 @@ Result<Value> format_big_integer(Runtime& runtime, const BigInteger& number,
   return aligned(runtime, spec, sign_of(negative, spec), body, spec.zero ? '=' : '>');
 }
 
-Result<Value> format_integer(Runtime& runtime, std::int64_t number,
-                                  const Specification& spec) {
+Result<Value> format_integer(Runtime& runtime, std::int64_t number, const Specification& spec) {
   const char type = spec.type == 0 || spec.type == 'n' ? 'd' : spec.type;
   if (std::string_view("eEfFgG%").find(type) != std::string_view::npos)
     return format_float(runtime, static_cast<double>(number), spec);
@@ -199,8 +197,7 @@ Result<Value> format_integer(Runtime& runtime, std::int64_t number,
 
 }  // namespace
 
-Result<Value> format_value(Runtime& runtime, const Value& value,
-                                std::string_view specification) {
+Result<Value> format_value(Runtime& runtime, const Value& value, std::string_view specification) {
   if (specification.empty()) return to_string(runtime, value);
   MOTLEY_TRY(const Specification spec, read_specification(specification));
   switch (value.kind()) {

@@ -195,9 +195,10 @@ class ReprWriter : public Writer {
     const bool has_single = string.text().find('\'') != std::string_view::npos;
     const bool has_double = string.text().find('"') != std::string_view::npos;
     const char quote = has_single && !has_double ? '"' : '\'';
-    MOTLEY_TRY_VOID(append_quoted(
-        out_, string, std::string_view(&quote, 1),
-        [quote](std::string& text, std::string_view piece) { append_quotable(text, piece, quote); }));
+    MOTLEY_TRY_VOID(append_quoted(out_, string, std::string_view(&quote, 1),
+                                  [quote](std::string& text, std::string_view piece) {
+                                    append_quotable(text, piece, quote);
+                                  }));
     return string.markup ? put(")") : Result<void>();
   }
 

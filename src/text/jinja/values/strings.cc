@@ -81,8 +81,7 @@ class Parts {
   std::vector<Value> parts_;
 };
 
-Result<std::vector<Value>> split_spaces(Runtime& runtime, const String& string,
-                                        std::int64_t most) {
+Result<std::vector<Value>> split_spaces(Runtime& runtime, const String& string, std::int64_t most) {
   const std::string_view text = string.text();
   Parts parts(runtime, string);
   std::size_t at = skip_spaces(text, 0);
@@ -209,17 +208,18 @@ Result<Value> add_texts(Runtime& runtime, const String& left, const String& righ
 Result<void> append_escaped(TextBuilder& out, const MarkedText& text) {
   constexpr std::string_view special = "&<>'\"";
   constexpr std::string_view entities[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-  return for_each_run(text, [&](std::size_t begin, std::size_t end, bool untrusted) -> Result<void> {
-    const std::string_view run = std::string_view(text.text).substr(begin, end - begin);
-    for (std::size_t from = 0; from < run.size();) {
-      const std::size_t at = std::min(run.find_first_of(special, from), run.size());
-      MOTLEY_TRY_VOID(out.append(run.substr(from, at - from), untrusted));
-      if (at < run.size())
-        MOTLEY_TRY_VOID(out.append(entities[special.find(run[at])], untrusted));
-      from = at + 1;
-    }
-    return {};
-  });
+  return for_each_run(
+      text, [&](std::size_t begin, std::size_t end, bool untrusted) -> Result<void> {
+        const std::string_view run = std::string_view(text.text).substr(begin, end - begin);
+        for (std::size_t from = 0; from < run.size();) {
+          const std::size_t at = std::min(run.find_first_of(special, from), run.size());
+          MOTLEY_TRY_VOID(out.append(run.substr(from, at - from), untrusted));
+          if (at < run.size())
+            MOTLEY_TRY_VOID(out.append(entities[special.find(run[at])], untrusted));
+          from = at + 1;
+        }
+        return {};
+      });
 }
 
 Result<Value> escape_html(Runtime& runtime, const String& string) {
