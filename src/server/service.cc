@@ -176,6 +176,7 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
     : text_(text),
       engine_(engine),
       options_(std::move(options)),
+      keys_(options_.keys),
       origins_(options_.origins),
       budget_(options_.request_memory_bytes),
       planner_(text_, within(limits_within(budget_.max_address_bytes()), options_.planner)),
@@ -214,7 +215,7 @@ HeadVerdict Service::admit(const HttpHead& head) {
   }
   verdict.max_body_bytes = head.method == "OPTIONS" ? unused_body_bytes : route->max_body_bytes;
   verdict.authorized =
-      options_.keys.required() && options_.keys.allow(head.authorization, head.api_key);
+      options_.keys.required() && keys_.get()->allow(head.authorization, head.api_key);
   return verdict;
 }
 
@@ -302,7 +303,7 @@ std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead&
 }
 
 std::optional<Error> Service::access_refusal(const Route& route, const HttpHead& head) const {
-  if (route.guarded && !options_.keys.allow(head.authorization, head.api_key))
+  if (route.guarded && !keys_.get()->allow(head.authorization, head.api_key))
     return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
                  "send Authorization: Bearer KEY, or X-Api-Key: KEY");
   if (!route.for_pages && !options_.adapter_loading)

@@ -9,6 +9,12 @@ namespace motley::test {
 // Since the program began, on all threads.
 std::int64_t counted_allocations();
 
+// Bytes that are allocated now, on all threads, and the most since the last call of
+// reset_most_allocated_bytes().
+std::int64_t allocated_bytes();
+std::int64_t most_allocated_bytes();
+void reset_most_allocated_bytes();
+
 // Whether allocations of the calling thread count for the failures below, and fail. At first they
 // do not.
 void take_part(bool takes_part);
