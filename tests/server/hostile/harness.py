@@ -17,7 +17,7 @@ from attacker import Attacker
 from neighbours import TIMED, Neighbours, Times
 from processes import MEGABYTE, Launch, Server, Settings
 
-from server_process import LOOK_SECONDS, WAIT_SECONDS, until
+from server_process import WAIT_SECONDS, until
 
 ATTACK_SECONDS = 240  # an attack that lasts longer hangs
 RIGHT_ANSWERS = 3  # of each neighbour after an attack
@@ -124,6 +124,7 @@ class Match:
     """A server, its neighbours, and the attacks on it."""
 
     least_seconds = 0.0  # of an attack
+    look_seconds = 0.1  # between two looks at the server during it
 
     def __init__(self, settings: Settings, attack: Attack, folder: Path):
         self.settings, self.folder = settings, folder
@@ -212,7 +213,7 @@ class Match:
     def wait(self, fight: Assault, attack: Attack, verdict: Judgement):
         end, report = time.monotonic() + self.limit(attack), None
         while report is None and time.monotonic() < end and self.server.alive():
-            report = fight.report(LOOK_SECONDS)
+            report = fight.report(self.look_seconds)
             self.look(verdict)
         return report
 

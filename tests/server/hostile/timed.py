@@ -43,6 +43,7 @@ FLOORS = Floors()
 
 class TimedMatch(Match):
     least_seconds = 1.5  # so that neighbours have times
+    look_seconds = 0.02
 
     def prepare(self) -> None:
         time.sleep(self.settings.patience(QUIET_SECONDS))
