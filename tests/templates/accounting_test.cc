@@ -48,8 +48,8 @@ Use rendered(std::string_view body, int words, const RenderLimits& limits = {}) 
   const auto compiled = jinja::Template::compile(source, "test");
   EXPECT_TRUE(compiled.ok()) << source << ": " << compiled.error().message();
   if (!compiled.ok()) return {};
-  const std::int64_t before = test::allocated_bytes();
-  test::reset_most_allocated_bytes();
+  const std::int64_t before = test::live_bytes();
+  test::watch_peak();
   Use use;
   {
     jinja::Runtime runtime(limits, golden_time());
@@ -65,7 +65,7 @@ Use rendered(std::string_view body, int words, const RenderLimits& limits = {}) 
     use.steps = runtime.steps();
     use.counted_bytes = runtime.memory();
   }
-  use.allocated_bytes = static_cast<std::size_t>(test::most_allocated_bytes() - before);
+  use.allocated_bytes = static_cast<std::size_t>(test::peak_bytes() - before);
   return use;
 }
 
