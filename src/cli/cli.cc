@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/cat.h"
+#include "base/spelling.h"
 #include "base/system/out_of_memory.h"
 #include "base/version.h"
 #include "cli/lack_of_threads.h"

@@ -48,6 +48,7 @@ struct Settings {
   std::vector<std::string> cors_origins;
   std::chrono::seconds drain_timeout{};
   std::chrono::seconds watchdog{};  // 0: none
+  bool private_prefixes = false;
   bool strict_fields = false;
   bool request_templates = false;
   server::FormNames forms;
@@ -78,6 +79,11 @@ Result<Settings> read_settings(const Arguments& arguments) {
     MOTLEY_TRY(std::string origin, server::OriginPolicy::parse_origin(text));
     settings.cors_origins.push_back(std::move(origin));
   }
+  for (const std::string& text : arguments.values("--trusted-proxies")) {
+    MOTLEY_TRY(server::TrustedProxies proxies, server::TrustedProxies::parse(text));
+    settings.http.proxies.add(std::move(proxies));
+  }
+  settings.private_prefixes = arguments.has("--private-prefixes");
   if (const std::string* const size = arguments.value("--request-memory")) {
     const auto read = parse_size(*size);
     if (!read.ok() || *read == 0)
@@ -290,8 +296,21 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
           .watchdog = watchdog,
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
+          .private_prefixes = settings.private_prefixes,
           .health = [&files] { return files.health(); },
           .request_memory_bytes = settings.request_memory};
+}
+
+// Settings that are right on one's own machine, and may surprise where others can connect.
+void warn_of_openness(const Settings& settings, const server::HttpServer& http) {
+  if (!settings.keys.required() && !http.is_loopback())
+    log::warning("serve.open_to_network",
+                 {{"host", settings.http.host},
+                  {"effect", "every machine that can connect may use the server"},
+                  {"advice", "give --api-key-file, or listen on 127.0.0.1"}});
+  if (settings.adapter_loading && !settings.adapter_root)
+    log::warning("serve.adapters_from_anywhere",
+                 {{"advice", "give --adapter-root where clients are not yourself"}});
 }
 
 Result<void> run_serve(const Arguments& arguments, Output output) {
@@ -327,9 +346,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   server::Service service(text, engines->engine(),
                           service_options(settings, *engines, *door, watch, watching));
   door->lead_to(service);
-  if (settings.adapter_loading && !settings.adapter_root)
-    log::warning("serve.adapters_from_anywhere",
-                 {{"advice", "give --adapter-root where clients are not yourself"}});
+  warn_of_openness(settings, door->http());
   log_forms(service.chat_format(), text);
   log::info("start.ready", {{"seconds", seconds(clock.now() - start)}});
   announce(output, cat("serving ", printable(settings.model.name), " at http://",
@@ -366,6 +383,11 @@ Command serve_command() {
       {"--cors-origin", "ORIGIN",
        "a server whose web pages may use this one, or * for all; without it only our own page may",
        true},
+      {"--trusted-proxies", "CIDR[,CIDR]",
+       "addresses of proxies, whose X-Forwarded-For names the client and X-Forwarded-Host the "
+       "server",
+       true},
+      {"--private-prefixes", "", "shares cached prompts within one client's requests alone"},
       {"--request-memory", "SIZE",
        "for what all requests hold at once, prompts and answers (2G, at most a quarter of memory)"},
       {"--strict-fields", "", "refuses requests with fields that are not known"},
