@@ -85,15 +85,13 @@ asio::awaitable<void> Service::list_models(Exchange& exchange) {
 asio::awaitable<void> Service::one_model(Exchange& exchange) {
   const std::string id = unescaped(plain_path(exchange.request().path).substr(model_prefix.size()));
   const std::string& base = options_.planner.base;
-  const auto adapters = engine_.adapters();
-  const auto adapter =
-      std::ranges::find(adapters, adapter_part(id, base), &engine::AdapterInfo::name);
+  const auto adapter = engine_.adapter(adapter_part(id, base));
   if (id == base)
     co_await exchange.send(json_response(json::write(model_object(id, nullptr))));
-  else if (adapter != adapters.end())
+  else if (adapter)
     co_await exchange.send(json_response(json::write(model_object(adapter->name, &*adapter))));
   else
-    co_await exchange.send(error_response(unknown_model(id, base, adapters)));
+    co_await exchange.send(error_response(unknown_model(id, base, engine_.adapters())));
 }
 
 asio::awaitable<void> Service::version(Exchange& exchange) {
@@ -111,10 +109,9 @@ asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   if (!planned.ok()) co_return planned;
-  const auto adapters = engine_.adapters();
   for (const engine::ScaledAdapter& each : planned->adapters)
-    if (std::ranges::find(adapters, each.name, &engine::AdapterInfo::name) == adapters.end())
-      co_return unknown_model(planned->model, options_.planner.base, adapters);
+    if (!engine_.adapter(each.name))
+      co_return unknown_model(planned->model, options_.planner.base, engine_.adapters());
   const std::size_t bytes = sizeof(TokenizePlan) + planned->ids.capacity() * sizeof(std::int32_t);
   if (share.grow(bytes) != MemoryBudget::Refusal::none)
     co_return Error(ErrorCode::busy, "the memory for requests is used up", "", "try again later");

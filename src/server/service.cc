@@ -177,6 +177,7 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
     : text_(text),
       engine_(engine),
       options_(std::move(options)),
+      keys_(options_.keys),
       origins_(options_.origins),
       budget_(options_.request_memory_bytes, options_.request_memory_bytes / 2),
       planner_(text_, within(limits_within(budget_.max_address_bytes()), options_.planner)),
@@ -215,7 +216,7 @@ HeadVerdict Service::admit(const HttpHead& head) {
   }
   verdict.max_body_bytes = head.method == "OPTIONS" ? unused_body_bytes : route->max_body_bytes;
   verdict.authorized =
-      options_.keys.required() && options_.keys.allow(head.authorization, head.api_key);
+      options_.keys.required() && keys_.get()->allow(head.authorization, head.api_key);
   return verdict;
 }
 
@@ -312,7 +313,7 @@ std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead&
 }
 
 std::optional<Error> Service::access_refusal(const Route& route, const HttpHead& head) const {
-  if (route.guarded && !options_.keys.allow(head.authorization, head.api_key))
+  if (route.guarded && !keys_.get()->allow(head.authorization, head.api_key))
     return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
                  "send Authorization: Bearer KEY, or X-Api-Key: KEY");
   if (!route.for_pages && !options_.adapter_loading)
@@ -478,7 +479,7 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
       return Error(ErrorCode::invalid_argument, "the base model has that name", "lora_name",
                    "choose another");
     sent = request.spec.path;
-    MOTLEY_TRY(request.spec.path, resolve_adapter_path(sent, options_.adapter_root));
+    MOTLEY_TRY_VOID(place_adapter(request.spec, options_.adapter_root));
     return request;
   };
   const auto wanted = co_await on_workers(workers_, exchange, gone, read);

@@ -59,6 +59,9 @@ class Service {
   // The error format for clients of a path, whether the route exists or not.
   static ErrorWriter error_writer(std::string_view path);
 
+  // Thread-safe: later requests need one of these keys. Whether any is needed stays as it was.
+  void set_keys(ApiKeys keys) { keys_.replace(std::move(keys)); }
+
   // Thread-safe: later requests get 503.
   void shut_down() { shutting_down_ = true; }
 
@@ -112,6 +115,7 @@ class Service {
   const text::ModelText& text_;
   engine::Engine& engine_;
   Options options_;
+  CurrentApiKeys keys_;
   OriginPolicy origins_;
   MemoryBudget budget_;
   GenerationPlanner planner_;

@@ -24,7 +24,7 @@ namespace motley::server {
 
 // An engine without a model: gives the tokens that a test has set, one token a time, on a thread of
 // its own as engines do.
-class FakeEngine final : public engine::Engine {
+class FakeEngine : public engine::Engine {
  public:
   // What is said, and what a token's log-probability is: -(position + 1) / 8.
   explicit FakeEngine(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {

@@ -64,6 +64,36 @@ TEST(Tokenize, GivesTheTokensThatAChatHas) {
   EXPECT_EQ(at(open, "token_strs").if_array()->size(), count);
 }
 
+TEST(Tokenize, AnAdaptersOwnTemplateWritesItsChats) {
+  TestServer server({.adapter_templates = {{"poet", "{{ messages[0].content }} of a poet"}}});
+  server.engine().say("x");
+  const auto load = [&](const std::string& name) {
+    server.engine().load_adapter({.name = name}, false,
+                                 [](Result<void> loaded) { ASSERT_TRUE(loaded.ok()); });
+  };
+  load("poet");
+  load("cynic");
+  const text::Tokenizer& tokenizer = server.text().tokenizer();
+  const auto tokens_of = [&](std::string_view model) {
+    const std::string fields = cat(R"("messages": [{"role": "user", "content": "how"}], )", model);
+    const json::Value body = answer(server, "/tokenize", cat("{", fields, "}"));
+    const Received chat = server.ask(post("/v1/chat/completions", cat("{", fields, "}")));
+    EXPECT_EQ(chat.status, 200) << chat.body;
+    EXPECT_EQ(text_at(body, "tokens"), list(server.engine().last_request().tokens)) << model;
+    return server.engine().last_request().tokens;
+  };
+  const auto own = tokenizer.encode("how of a poet", {.add_special_tokens = false}).value();
+  EXPECT_EQ(tokens_of(R"("model": "poet")"), own);
+  EXPECT_EQ(tokens_of(R"("model": "base:poet")"), own);
+  const auto of_base = tokens_of(R"("model": "base")");
+  EXPECT_NE(of_base, own);
+  EXPECT_EQ(tokens_of(R"("model": "cynic")"), of_base);
+  // A mix has the base's.
+  EXPECT_EQ(tokens_of(R"("adapters": [{"name": "poet", "scale": 0.5},
+                                      {"name": "cynic", "scale": 0.5}])"),
+            of_base);
+}
+
 TEST(Tokenize, FollowsTheFieldsThatMakeThePrompt) {
   TestServer server;
   server.engine().say("x");

@@ -71,6 +71,8 @@ struct TestServerOptions {
   bool strict_fields = false;
   bool request_templates = false;
   engine::Engine* engine = nullptr;  // in place of the fake one
+  // Adapters' names and the templates of their own.
+  std::vector<std::pair<std::string, std::string>> adapter_templates = {};
   Timers* timers = nullptr;          // in place of the system's
   TrustedProxies proxies = {};
   bool private_prefixes = false;
@@ -93,6 +95,10 @@ class TestServer {
   explicit TestServer(const TestServerOptions& options = {})
       : text_(make_model_text(folder_.path(), options.tokenizer, options.chat_template)),
         engine_(text_.tokenizer()) {
+    for (const auto& [name, source] : options.adapter_templates) {
+      const auto file = folder_.file("template_of_an_adapter.jinja", source);
+      text_.use_template_of_adapter(name, file).value();
+    }
     service_ = std::make_unique<Service>(
         text_, options.engine != nullptr ? *options.engine : engine_,
         Service::Options{.planner = {.base = "base",

@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/spelling.h"
+#include "cli/options/foreign_options.h"
 
 namespace motley::cli {
 namespace {
@@ -23,6 +24,8 @@ const OptionSpec* find(const CommandSpec& command, std::string_view name) {
 }
 
 Error unknown_option(const CommandSpec& command, std::string_view name) {
+  if (std::string advice = foreign_option_advice(name); !advice.empty())
+    return wrong_call(cat("unknown option ", quote(name)), command, std::move(advice));
   std::vector<std::string_view> names;
   names.reserve(command.options.size());
   for (const OptionSpec& option : command.options) names.push_back(option.name);
@@ -35,6 +38,7 @@ Error unknown_option(const CommandSpec& command, std::string_view name) {
 
 Result<Arguments> Arguments::parse(const CommandSpec& command, std::span<const std::string> words) {
   Arguments arguments;
+  arguments.command_ = command.name;
   const std::size_t most =
       command.positionals.size() + (command.optional_positional.empty() ? 0 : 1);
   bool only_positionals = false;

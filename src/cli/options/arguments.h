@@ -33,6 +33,8 @@ class Arguments {
   // Refuses unknown, missing and duplicate arguments.
   static Result<Arguments> parse(const CommandSpec& command, std::span<const std::string> words);
 
+  // The name of the command that was called.
+  std::string_view command() const { return command_; }
   // Empty if the optional one is absent.
   const std::string& positional(std::size_t index) const { return positionals_[index]; }
   bool has(std::string_view option) const { return options_.contains(option); }
@@ -41,6 +43,7 @@ class Arguments {
   std::span<const std::string> values(std::string_view option) const;
 
  private:
+  std::string_view command_;
   std::vector<std::string> positionals_;
   std::map<std::string, std::vector<std::string>, std::less<>> options_;
 };

@@ -105,6 +105,21 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const Options& options, H
   return server;
 }
 
+Error HttpServer::listen_error(const Options& options, const boost::system::error_code& failure) {
+  constexpr std::uint16_t first_of_users = 1024;
+  std::string what =
+      cat("can't listen on ", options.host, ":", options.port, ": ", failure.message());
+  if (failure == boost::system::errc::address_not_available)
+    return {ErrorCode::io, cat(quote(options.host), " is no address of this machine"), "--host",
+            "give one that it has, such as 127.0.0.1; 0.0.0.0 is all of them"};
+  if (failure == boost::system::errc::permission_denied && options.port < first_of_users)
+    return {ErrorCode::io, std::move(what), "--port",
+            "ports below 1024 are root's: choose another, such as 8000, or allow the program to "
+            "(setcap cap_net_bind_service=+ep)"};
+  return {ErrorCode::io, std::move(what), "--port",
+          "free the port, or choose another; 0 lets the system choose"};
+}
+
 Result<void> HttpServer::bind(const Options& options) {
   boost::system::error_code failure;
   tcp::resolver resolver(context_);
@@ -118,10 +133,7 @@ Result<void> HttpServer::bind(const Options& options) {
   if (!failure) std::ignore = acceptor_.set_option(tcp::acceptor::reuse_address(true), failure);
   if (!failure) std::ignore = acceptor_.bind(endpoint, failure);
   if (!failure) std::ignore = acceptor_.listen(asio::socket_base::max_listen_connections, failure);
-  if (failure)
-    return Error(ErrorCode::io,
-                 cat("can't listen on ", options.host, ":", options.port, ": ", failure.message()),
-                 "--port", "free the port, or choose another; 0 lets the system choose");
+  if (failure) return listen_error(options, failure);
   const tcp::endpoint bound = acceptor_.local_endpoint(failure);
   port_ = bound.port();
   loopback_ = bound.address().is_loopback();

@@ -35,6 +35,8 @@ class HttpServer {
 
   // Listens from now on, and answers after start().
   static Result<std::unique_ptr<HttpServer>> listen(const Options& options, HttpHooks hooks);
+  // Why these options can't be listened on, and what to change.
+  static Error listen_error(const Options& options, const boost::system::error_code& failure);
   // Everything that may still post to its executors (Mailbox) must have been destroyed.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
