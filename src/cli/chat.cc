@@ -81,7 +81,7 @@ class Chat {
     const auto answer = conversation_.say(
         line, [&](const server::ParsedOutput& piece) { screen_.piece(piece); },
         // An interrupt ends the answer, not the chat.
-        [&] { return signals_.wait(std::chrono::milliseconds(0)); });
+        [&] { return signals_.wait(std::chrono::milliseconds(0)) != 0; });
     if (!answer.ok()) {
       MOTLEY_TRY_VOID(engine_.health());
       screen_.show(cat(answer.error().message(), "\n"));

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "base/cat.h"
+#include "base/spelling.h"
 #include "base/system/out_of_memory.h"
 #include "base/version.h"
+#include "cli/lack_of_threads.h"
 #include "cli/options/log_options.h"
 
 namespace motley::cli {
@@ -98,6 +100,7 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
 Result<void> dispatch_within_memory(std::span<const std::string> words, Output output) {
   Result<void> done = within_memory([&] { return dispatch(words, output); });
   if (done.ok() || !is_out_of_memory_error(done.error())) return done;
+  if (out_of_threads_count() > 0) return no_thread_error();
   return Error(ErrorCode::out_of_memory, "not enough memory", "",
                "free some, or use a machine with more");
 }

@@ -1,6 +1,5 @@
 #include "cli/cli.h"
 
-#include <array>
 #include <new>
 #include <sstream>
 #include <string>
@@ -264,13 +263,6 @@ TEST(Arguments, RefusesAMissingValue) {
   const std::vector<std::string> words = {"--port"};
   EXPECT_THAT(Arguments::parse(spec, words).error().message(),
               HasSubstr("--port needs a value (motley example): write --port N"));
-}
-
-TEST(Closest, FindsSlipsAndNothingElse) {
-  const std::array<std::string_view, 3> words = {"inspect", "serve", "score"};
-  EXPECT_EQ(closest("inspct", words), "inspect");
-  EXPECT_EQ(closest("sevre", words), "serve");
-  EXPECT_EQ(closest("quantum", words), std::nullopt);
 }
 
 }  // namespace

@@ -152,7 +152,9 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                .samplers = stack->samplers_.get(),
                                .adapters = stack->store_.get(),
                                .clock = &stack->clock_},
-                              {.max_queue = settings.max_queue, .watchdog = source.watchdog});
+                              {.max_queue = settings.max_queue,
+                               .max_adapters = static_cast<std::size_t>(settings.max_adapters),
+                               .watchdog = source.watchdog});
   MOTLEY_TRY_VOID(cli::load_adapters(*stack->engine_, settings));
   if (!settings.adapters.empty()) parts.done("adapters");
   return stack;

@@ -73,12 +73,15 @@ struct TestServerOptions {
   engine::Engine* engine = nullptr;  // in place of the fake one
   // Adapters' names and the templates of their own.
   std::vector<std::pair<std::string, std::string>> adapter_templates = {};
+  Timers* timers = nullptr;          // in place of the system's
+  TrustedProxies proxies = {};
+  bool private_prefixes = false;
 };
 
-// Whether it comes true within half a minute.
+// Whether it is true within a minute.
 template <class Condition>
 bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::yield();
@@ -110,9 +113,10 @@ class TestServer {
                          .watchdog = options.watchdog,
                          .adapter_loading = options.adapter_loading,
                          .adapter_root = options.adapter_root,
+                         .private_prefixes = options.private_prefixes,
                          .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(
-                {.limits = options.limits},
+                {.limits = options.limits, .proxies = options.proxies, .timers = options.timers},
                 {.handler = [this](Exchange& exchange) { return service_->answer(exchange); },
                  .admit = [this](const HttpHead& head) { return service_->admit(head); },
                  .refuse = [this](const Error& error,

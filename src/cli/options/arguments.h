@@ -1,7 +1,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,9 +50,5 @@ class Arguments {
 
 // "usage: motley inspect PATH [options]" and a line for each option.
 std::string usage(const CommandSpec& command);
-
-// The candidate that a mistyped word most likely means, if one is close.
-std::optional<std::string_view> closest(std::string_view word,
-                                        std::span<const std::string_view> candidates);
 
 }  // namespace motley::cli

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t max_batch_tokens = 65536;
 constexpr std::int64_t max_queue = 1'000'000;
+constexpr std::int64_t max_adapters = 1'000'000;
 
 Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
                                                  std::string_view base) {
@@ -89,6 +90,7 @@ std::vector<OptionSpec> model_option_specs() {
        "what requests call the base (the folder's name, or ORG/NAME in a Hugging Face cache)"},
       {"--max-queue", "N",
        "requests that may wait; 0: what finds no place at once is refused (1024)"},
+      {"--max-adapters", "N", "adapters that requests may name, in memory or not (10000)"},
       {"--hf-special-text", "", "take special tokens in messages for real, as Hugging Face does"}};
   const std::vector<OptionSpec> compute = compute_option_specs();
   options.insert(options.end(), compute.begin(), compute.end());
@@ -138,6 +140,8 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, max_queue, settings.max_queue));
+  MOTLEY_TRY(settings.max_adapters,
+             integer_option(arguments, "--max-adapters", 1, max_adapters, settings.max_adapters));
   settings.special_in_untrusted = arguments.has("--hf-special-text");
   return settings;
 }

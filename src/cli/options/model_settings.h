@@ -32,6 +32,7 @@ struct ModelSettings {
   std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's memory
   std::optional<std::uint64_t> kv_memory = {};            // bytes
   std::int64_t max_queue = 1024;
+  std::int64_t max_adapters = 10'000;
   bool special_in_untrusted = false;
 };
 

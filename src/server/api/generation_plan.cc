@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "engine/grammar/check/check.h"
 #include "server/api/calls/forced_calls.h"
 #include "server/api/calls/unenforced.h"
 #include "server/api/chat/chat_reply.h"
@@ -48,6 +49,20 @@ bool has_developer(const json::Value& messages) {
     const json::Value* const role = message.if_object()->find("role");
     return role != nullptr && role->if_string() != nullptr && *role->if_string() == "developer";
   });
+}
+
+// Checks the required form of the output once for all prompts and choices. This thread is a
+// worker's; engines check in the caller's, which serves connections.
+Result<void> check_form(GenerationFields& fields) {
+  std::optional<engine::GrammarSpec>& form = fields.sampling.grammar;
+  if (!form) return {};
+  if (Result<void> checked = engine::check_grammar(*form); !checked.ok()) {
+    const Error& error = checked.error();
+    if (fields.grammar_field.empty()) return error;
+    return Error(error.code(), error.what(), std::string(fields.grammar_field), error.fix());
+  }
+  form->checked = true;
+  return {};
 }
 
 ReplyHead head_for(std::string_view prefix, const GenerationFields& fields) {
@@ -166,6 +181,7 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
   // Checked first, because each of the engine's requests copies what all prompts share, such as a
   // grammar.
   if (!check_charge(plan.charge, options_.limits).ok()) return plan;
+  MOTLEY_TRY_VOID(check_form(request->fields));
   for (const CompletionRequest::Prompt& prompt : request->prompts) {
     engine::Request each = request_for(prompt.tokens, request->fields);
     each.prompt_logprobs |= request->echo && request->fields.sampling.logprobs;
@@ -333,6 +349,7 @@ Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionR
                          .echo = !request.echoed.empty(),
                          .chat = true};
   plan.charge = charge_for(request.fields, size);
+  MOTLEY_TRY_VOID(check_form(request.fields));
   plan.requests.push_back(request_for(std::move(tokens), request.fields));
   return ChatPlan{.plan = std::move(plan), .parsers = std::move(parsers), .size = size};
 }

@@ -37,6 +37,7 @@ struct GenerationPlan {
   std::size_t max_memory_bytes = 0;  // of the request
   Notices notices;
   ErrorWriter write_error = openai_error;
+  std::string_view base;  // the base model's id
 };
 
 // A text and its tokens, for routes that need no engine.

@@ -48,14 +48,15 @@ Scratch cut_scratch(const GroupedExperts& g) {
   const std::int64_t column_blocks = (g.shape.hidden + 63) / 64;
   const std::int64_t summed = std::min<std::int64_t>(tokens, summed_pairs);
   const std::int64_t permuted = pairs / permute_block + 1;
-  const std::int64_t count = 4 + 3 * tiles + summed * column_blocks + permuted;
+  const std::int64_t count = 5 + 3 * tiles + summed * column_blocks + permuted;
   int* const both = cut.take<int>(2 * count);
   int* next = both + g.turn % 2 * count;
   p.counters.next_run = both + (g.turn + 1) % 2 * count;
   p.counters.count = static_cast<int>(count);
   p.counters.next_item = next;
   p.counters.next_shrink = next + 2;
-  next += 4;
+  p.counters.next_permuted = next + 4;
+  next += 5;
   p.counters.tile_done = next;
   next += tiles;
   p.seam[0].done = next;
@@ -193,7 +194,6 @@ LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
   const int rows = count_rows(kernel.rows);
   l.gather = tiles.gather;
   l.inside = tiles.sort_inside;
-  l.round_robin = tiles.round_robin;
   l.sum = tiles.sum_inside;
   l.token_bytes = kernel.token_bytes(tiles.width);
   l.gate_up_tiles = (2 * p.inner + rows - 1) / rows;

@@ -36,10 +36,11 @@ struct SeamDeltas {
 struct Counters {
   int* next_item;    // [2] for gate_up and for down
   int* next_shrink;  // [2] of seams
-  int* tile_done;    // [tiles] warpgroups that have stored their part of h
-  int* token_done;   // [tokens, ceil(hidden / 64)] warpgroups that have stored their part of down
-  int* permuted;     // [pairs / permute_block + 1] rows of x_sorted that are complete
-  int* next_run;     // `count` numbers
+  int* next_permuted;
+  int* tile_done;   // [tiles] warpgroups that have stored their part of h
+  int* token_done;  // [tokens, ceil(hidden / 64)] warpgroups that have stored their part of down
+  int* permuted;    // [pairs / permute_block + 1] rows of x_sorted that are complete
+  int* next_run;    // `count` numbers
   int count;
 };
 
@@ -83,9 +84,8 @@ using Gather = GroupedTiles::Gather;
 struct LaunchParams {
   Phase phase;
   Gather gather;
-  bool inside;       // every block sorts the pairs by itself
-  bool round_robin;  // blocks take items round robin, without a counter
-  bool sum;          // the last down tile of a token sums its experts
+  bool inside;  // every block sorts the pairs by itself
+  bool sum;     // the last down tile of a token sums its experts
   // Token rows of tiles are in x_sorted or inputs, complete; those of shrinks are not.
   bool arranged;
   int depth;  // stages of the ring
