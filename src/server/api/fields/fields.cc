@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "base/cat.h"
 #include "server/api/fields/notices.h"
@@ -11,9 +13,12 @@ namespace {
 
 constexpr std::size_t longest_name = 100;  // of an unknown field's name, as it is repeated
 
-Error out_of_range(std::string_view place, const auto& value, const auto& least, const auto& most) {
+template <class Number>
+Error out_of_range(std::string_view place, Number value, std::type_identity_t<Number> least,
+                   std::type_identity_t<Number> most) {
+  const bool unbounded = most == std::numeric_limits<Number>::max();
   return {ErrorCode::invalid_argument, cat(value, " is out of range"), std::string(place),
-          cat("use ", least, " to ", most)};
+          unbounded ? cat("use ", least, " or more") : cat("use ", least, " to ", most)};
 }
 
 // Errors of json::Value already have the place.
@@ -50,7 +55,7 @@ Result<std::int64_t> read_integer(const json::Value& value, std::string_view pla
                  std::string(place), "give an integer");
   if (std::abs(number) > exact || number < static_cast<double>(least) ||
       number > static_cast<double>(most))
-    return out_of_range(place, number, least, most);
+    return out_of_range(place, number, static_cast<double>(least), static_cast<double>(most));
   return static_cast<std::int64_t>(number);
 }
 
