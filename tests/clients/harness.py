@@ -6,13 +6,15 @@ A test of a client is run as NAME_test.py MOTLEY REPOSITORY [unittest's own argu
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import unittest
 import urllib.request
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "server"))
+
+from server_process import ServerProcess  # noqa: E402
 
 KEY = "secret"  # as the page has it
 PAGE_URL = "http://127.0.0.1:8000"
@@ -33,8 +35,8 @@ TOOL = {"type": "function", "function": {
     "name": "forecast", "description": "the weather of the next days", "parameters": CITY_SCHEMA}}
 
 
-class Server:
-    """The program on a port of the system's choice, in float32 on the CPU."""
+class Server(ServerProcess):
+    """In float32 on the CPU."""
 
     def __init__(self, motley: Path, repository: Path, scratch: Path, *options: str):
         self.model = scratch / "demo"
@@ -45,22 +47,9 @@ class Server:
         config = json.loads((repository / "models/demo/config.json").read_text())
         (self.model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": POSITIONS}))
         (scratch / "keys.txt").write_text(KEY + "\n")
-        self.adapters = [word for name in ADAPTERS
-                         for word in ("--adapter", f"{name}={self.model}/adapters/{name}")]
-        self.log = scratch / "server.log"
-        with open(self.log, "w") as log:
-            self.process = self.start(motley, scratch, log, options)
-        line = self.process.stdout.readline()
-        if " at " not in line:
-            raise RuntimeError(f"the server did not start: {self.log.read_text()}")
-        self.url = line.rsplit(" at ", 1)[1].strip()
-
-    def start(self, motley: Path, scratch: Path, log, options: tuple[str, ...]) -> subprocess.Popen:
-        return subprocess.Popen(
-            [motley, "serve", self.model, "--port", "0", "--device", "cpu", "--compute", "f32",
-             "--kv-memory", "256M", "--adapter-memory", "64M", *self.adapters,
-             "--api-key-file", scratch / "keys.txt", *options],
-            stdout=subprocess.PIPE, stderr=log, text=True)
+        adapters = [word for name in ADAPTERS for word in ("--adapter", f"{name}={self.model}/adapters/{name}")]
+        super().__init__(motley, self.model, "--device", "cpu", "--compute", "f32", "--kv-memory", "256M",
+                         "--adapter-memory", "64M", *adapters, "--api-key-file", scratch / "keys.txt", *options)
 
     def get(self, path: str) -> str:
         request = urllib.request.Request(self.url + path, headers={"authorization": f"Bearer {KEY}"})
@@ -75,12 +64,6 @@ class Server:
                                          {"authorization": f"Bearer {KEY}", "content-type": "application/json"})
         with urllib.request.urlopen(request) as response:
             return json.load(response), response.headers
-
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=60)
-        self.process.stdout.close()
-        return status
 
 
 class ClientTest(unittest.TestCase):
@@ -100,7 +83,8 @@ class ClientTest(unittest.TestCase):
     def tearDownClass(cls):
         status = cls.server.end()
         if status != 0:
-            print(cls.server.log.read_text()[-4000:], file=sys.stderr)
+            print(cls.server.last_lines(40), file=sys.stderr)
+        cls.server.close()
         cls.folder.cleanup()
         assert status == 0, f"the server ended with status {status}"
 

@@ -49,7 +49,7 @@ class Gateway(ClientTest):
     @classmethod
     def tearDownClass(cls):
         cls.gateway.terminate()
-        cls.gateway.wait(30)
+        cls.gateway.wait(60)
         cls.output.close()
         super().tearDownClass()
 

@@ -36,7 +36,7 @@ class Proxies(ClientTest):
                 self.assertEqual(client.get("/models", headers={"authorization": "Bearer none"}).status_code, 401)
         finally:
             proxy.terminate()
-            proxy.wait(30)
+            proxy.wait(60)
 
     def written(self, language: str, port: int, name: str):
         text = self.blocks("Behind a proxy", language)[0].replace("127.0.0.1:8000", self.url.removeprefix("http://"))

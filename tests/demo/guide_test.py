@@ -6,12 +6,17 @@
 import os
 import pathlib
 import re
-import signal
+import shlex
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
+
+from server_process import ServerProcess  # noqa: E402
+
 SERVER = "http://127.0.0.1:8000"
+COMMAND_SECONDS = 300  # of one that computes
 
 
 def commands(page: str) -> list[tuple[str, str]]:
@@ -38,31 +43,29 @@ def matches(wanted: str, printed: str) -> bool:
 class Guide:
     def __init__(self, motley: pathlib.Path, repository: pathlib.Path, folder: pathlib.Path) -> None:
         (folder / "models").symlink_to(repository / "models")
-        self.folder = folder
+        self.motley, self.folder = motley, folder
         self.environment = os.environ | {"PATH": f"{motley.parent}:{os.environ['PATH']}"}
-        self.server: subprocess.Popen[str] | None = None
+        self.server: ServerProcess | None = None
         self.address = ""
 
     def start(self, command: str) -> str:
         """A server goes on until the next one; its first line is what it prints."""
         if self.end() != 0:
             return "(the server before it failed)"
-        log = open(self.folder / "server.log", "w")
-        self.server = subprocess.Popen(
-            ["bash", "-c", f"exec {command} --device cpu --port 0"],
-            cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=log, text=True,
-        )
-        assert self.server.stdout is not None
-        line = self.server.stdout.readline()
-        self.address = line.split()[-1] if line else ""
-        return line.replace(self.address, SERVER) if line else (self.folder / "server.log").read_text()
+        model, *options = shlex.split(command)[2:]
+        try:
+            self.server = ServerProcess(self.motley, model, *options, "--device", "cpu", cwd=self.folder)
+        except RuntimeError as error:
+            return str(error)
+        self.address = self.server.url
+        return self.server.first_line.replace(self.address, SERVER)
 
     def run(self, command: str) -> str:
         if command.startswith("motley serve"):
             return self.start(command)
         done = subprocess.run(
             ["bash", "-c", command.replace(SERVER, self.address)],
-            cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120,
+            cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=COMMAND_SECONDS,
         )
         if done.returncode != 0:
             return f"{done.stdout}(status {done.returncode})\n{done.stderr}"
@@ -71,8 +74,10 @@ class Guide:
     def end(self) -> int:
         if self.server is None:
             return 0
-        self.server.send_signal(signal.SIGTERM)
-        return self.server.wait(60)
+        server, self.server = self.server, None
+        status = server.end()
+        server.close()
+        return status
 
 
 def run_guide(motley: pathlib.Path, repository: pathlib.Path) -> list[str]:

@@ -4,63 +4,33 @@ changed_files.py MOTLEY GOLDEN
 """
 
 import json
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "server"))
 
 import tiny_model  # noqa: E402
+from server_process import ServerProcess, until  # noqa: E402
 
 BODY = {"model": "tiny", "prompt": "a stone", "max_tokens": 4, "temperature": 0}
 
 
-class Server:
+class Server(ServerProcess):
     """A model folder of its own, served."""
 
     def __init__(self, motley: str, golden: Path, folder: Path, *options: str) -> None:
         self.model = folder / "tiny"
         tiny_model.make(golden, self.model)
-        self.errors = (folder / "errors").open("w+")
-        self.process = subprocess.Popen(
-            [motley, "serve", str(self.model), "--port", "0", "--device", "cpu", "--compute", "f32",
-             "--kv-memory", "4M", *options], stdout=subprocess.PIPE, stderr=self.errors, text=True)
-        line = self.process.stdout.readline()
-        assert line, f"no start: {self.said()}"
-        self.url = line.split()[-1]
+        super().__init__(motley, self.model, "--device", "cpu", "--compute", "f32", "--kv-memory", "4M", *options)
 
-    def ask(self, path: str, body: dict | None = None) -> tuple[int, str, dict]:
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(urllib.request.Request(self.url + path, data=data), timeout=60) as answer:
-                return answer.status, answer.read().decode(), dict(answer.headers)
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode(), dict(error.headers)
-        except OSError as error:
-            return 0, repr(error), {}
+    def text_once(self, path: str, status: int) -> str:
+        """The answer once it has that status: the watch looks about each second."""
+        def answered() -> str | None:
+            found, text, _ = self.ask(path)
+            return text if found == status else None
 
-    def said(self) -> str:
-        self.errors.seek(0)
-        return self.errors.read()
-
-    def end(self) -> int:
-        self.process.terminate()
-        return self.process.wait(60)
-
-
-def until(server: Server, path: str, status: int) -> str:
-    """The watch looks about each second."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        found, text, _ = server.ask(path)
-        if found == status:
-            return text
-        time.sleep(0.02)
-    raise AssertionError(f"{path} never answered {status}: {server.said()}")
+        return until(f"status {status} of {path}", answered, self.last_lines)
 
 
 def cut_short(motley: str, golden: Path, folder: Path) -> None:
@@ -70,11 +40,11 @@ def cut_short(motley: str, golden: Path, folder: Path) -> None:
     with weights.open("r+b") as file:
         file.truncate(4096)
     server.ask("/v1/completions", BODY)
-    status = server.process.wait(60)
-    last = server.said().splitlines()[-1]
-    assert status == 1, (status, server.said())
+    status = server.wait("its weights were cut")
+    last = server.lines().splitlines()[-1]
+    assert status == 1, (status, server.lines())
     assert last.startswith("motley: a page of the file can't be read any more (" + str(weights)), last
-    assert sum(line.startswith("motley:") for line in server.said().splitlines()) == 1
+    assert sum(line.startswith("motley:") for line in server.lines().splitlines()) == 1
 
 
 def written(motley: str, golden: Path, folder: Path) -> None:
@@ -83,12 +53,12 @@ def written(motley: str, golden: Path, folder: Path) -> None:
     assert server.ask("/health")[0] == 200
     content = weights.read_bytes()
     weights.write_bytes(content)
-    text = until(server, "/health", 503)
+    text = server.text_once("/health", 503)
     assert "model.safetensors" in text and str(folder) not in text, text
     assert server.ask("/v1/completions", BODY)[0] == 200, "it serves on until it is restarted"
     assert server.end() == 0
-    assert server.said().count("files.changed_while_mapped") == 1, server.said()
-    assert "files=mapped" in server.said()
+    assert server.lines().count("files.changed_while_mapped") == 1, server.lines()
+    assert "files=mapped" in server.lines()
 
 
 def copied(motley: str, golden: Path, folder: Path) -> None:
@@ -99,7 +69,7 @@ def copied(motley: str, golden: Path, folder: Path) -> None:
     assert server.ask("/health")[0] == 200
     assert json.loads(server.ask("/v1/completions", BODY)[1])["choices"] == before
     assert server.end() == 0
-    assert "files=copied" in server.said() and "files.changed" not in server.said()
+    assert "files=copied" in server.lines() and "files.changed" not in server.lines()
 
 
 def broken_adapter(motley: str, golden: Path, folder: Path) -> None:
@@ -126,8 +96,8 @@ def broken_adapter(motley: str, golden: Path, folder: Path) -> None:
     assert "motley_adapters_broken 0" in page and str(folder) not in page
     assert str(folder) not in server.ask("/v1/models")[1]
     assert server.end() == 0
-    lines = [line for line in server.said().splitlines() if "engine.adapter_broken" in line]
-    assert len(lines) == 1 and str(adapters / "experts") in lines[0], server.said()
+    lines = [line for line in server.lines().splitlines() if "engine.adapter_broken" in line]
+    assert len(lines) == 1 and str(adapters / "experts") in lines[0], server.lines()
 
 
 def main() -> None:

@@ -51,9 +51,9 @@ def served(motley: str, golden: Path, folder: Path) -> None:
     assert 'motley_non_finite_logits_total{adapter="good"} 1' in page, page
     assert server.ask("/health")[0] == 200
     assert server.end() == 0
-    lines = [line for line in server.said().splitlines() if "engine.non_finite_logits" in line]
+    lines = [line for line in server.lines().splitlines() if "engine.non_finite_logits" in line]
     # The mix is the first that fails by the other adapter.
-    assert len(lines) == 2 and "'wild'" in lines[0], server.said()
+    assert len(lines) == 2 and "'wild'" in lines[0], server.lines()
 
 
 def scored(motley: str, golden: Path, folder: Path) -> None:

@@ -1,5 +1,5 @@
 # motley tokenize and the prompts of motley score, through pipes as a user calls them:
-#   text.sh MOTLEY SCRATCH TESTS
+#   bash text.sh MOTLEY SCRATCH TESTS
 set -eu
 motley=$1 scratch=$2 tests=$3
 rm -rf "$scratch"
@@ -53,7 +53,7 @@ mkfifo questions answers
 exec 3>questions 4<answers
 for question in a ab abab; do
   echo "\"$question\"" >&3
-  read -r answer <&4
+  read -r -t 60 answer <&4 || { echo "waited 60 s for the answer to $question"; exit 1; }
   expect_in "an answer in time" "[3, " "$answer"
 done
 exec 3>&- 4<&-

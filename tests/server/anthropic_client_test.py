@@ -1,7 +1,5 @@
 """`motley serve` as Anthropic's own client sees it: anthropic_client_test.py MOTLEY GOLDEN"""
 
-import signal
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -11,6 +9,7 @@ import anthropic
 from jiter import from_json
 
 import tiny_model
+from server_process import SMALL, ServerProcess
 
 MOTLEY, GOLDEN = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 KEY = "a-key-of-ours"
@@ -35,23 +34,16 @@ class AnthropicClient(unittest.TestCase):
         tiny_model.make(GOLDEN, folder)
         keys = Path(cls.scratch.name) / "keys.txt"
         keys.write_text(KEY + "\n")
-        cls.process = subprocess.Popen(
-            [MOTLEY, "serve", folder, "--port", "0", "--device", "cpu", "--compute", "f32",
-             "--kv-memory", "16M", "--adapter-memory", "16M", "--api-key-file", keys,
-             "--adapter", f"attention={folder}/adapters/attention"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        line = cls.process.stdout.readline()
-        if " at " not in line:
-            raise RuntimeError(f"the server did not start: {line!r}")
-        cls.url = line.rsplit(" at ", 1)[1].strip()
-        cls.client = anthropic.Anthropic(base_url=cls.url, api_key=KEY, max_retries=0)
+        cls.server = ServerProcess(MOTLEY, folder, *SMALL, "--api-key-file", keys,
+                                   "--adapter", f"attention={folder}/adapters/attention")
+        cls.client = anthropic.Anthropic(base_url=cls.server.url, api_key=KEY, max_retries=0)
 
     @classmethod
     def tearDownClass(cls):
         cls.client.close()
-        cls.process.send_signal(signal.SIGTERM)
-        assert cls.process.wait(timeout=30) == 0, "a server that was told to end ends well"
-        cls.process.stdout.close()
+        status = cls.server.end()
+        assert status == 0, f"status {status}: {cls.server.last_lines()}"
+        cls.server.close()
         cls.scratch.cleanup()
 
     @staticmethod
@@ -183,7 +175,7 @@ class AnthropicClient(unittest.TestCase):
         self.assertEqual(caught.exception.body["error"]["type"], "authentication_error")
 
     def test_a_bearer_token_is_as_good_as_a_key(self):
-        with anthropic.Anthropic(base_url=self.url, api_key=None, auth_token=KEY,
+        with anthropic.Anthropic(base_url=self.server.url, api_key=None, auth_token=KEY,
                                  max_retries=0) as client:
             self.assertEqual(client.messages.create(**self.fields()).role, "assistant")
 

@@ -5,15 +5,16 @@ usage: endings_test.py MOTLEY MODEL
 Four schemas, the base model and every adapter, three temperatures: 72 answers and 144 calls with the demo's model."""
 
 import concurrent.futures
-import http.client
 import itertools
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+from server_process import ServerProcess
+
 MAX_TOKENS = 400
+ANSWER_SECONDS = 300  # for two dozen answers of that length at once
 # Every text and list in them is bounded; numbers are not.
 SCHEMAS = {
     "person": {
@@ -59,26 +60,10 @@ def check(name, value):
         assert value["left"]["tag"] == "leaf" and re.fullmatch("[A-Z]{3}-[0-9]{2}", value["code"]), value
 
 
-class Server:
-    def __init__(self, program, model):
-        adapters = [f"--adapter={folder.name}={folder}" for folder in sorted((model / "adapters").iterdir())]
-        self.process = subprocess.Popen(
-            [program, "serve", model, *adapters, "--device", "cpu", "--port", "0", "--adapter-memory", "64M",
-             "--kv-memory", "256M"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.port = int(re.search(r":(\d+)$", self.process.stdout.readline().strip()).group(1))
-
-    def chat(self, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("POST", "/v1/chat/completions", json.dumps(body))
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        assert answer.status == 200, text
-        return json.loads(text)
-
-    def end(self):
-        self.process.terminate()
-        assert self.process.wait(30) == 0
+def chat(server, body):
+    status, text, _ = server.ask("/v1/chat/completions", body, seconds=ANSWER_SECONDS)
+    assert status == 200, text
+    return json.loads(text)
 
 
 def requests(models, temperatures):
@@ -96,7 +81,7 @@ def requests(models, temperatures):
 
 def finished(server, name, kind, body):
     """The number of tokens and of characters that are blank, and how many there are."""
-    answer = server.chat(body)
+    answer = chat(server, body)
     choice = answer["choices"][0]
     place = f"{body['model']} at {body['temperature']}, {kind} of {name}"
     assert choice["finish_reason"] != "length", f"{place} does not end: {choice['message']}"
@@ -112,7 +97,8 @@ def finished(server, name, kind, body):
 
 def main():
     program, model = sys.argv[1], Path(sys.argv[2])
-    server = Server(program, model)
+    adapters = [f"--adapter={folder.name}={folder}" for folder in sorted((model / "adapters").iterdir())]
+    server = ServerProcess(program, model, *adapters, "--device", "cpu", "--adapter-memory", "64M", "--kv-memory", "256M")
     models = [model.name, *sorted(folder.name for folder in (model / "adapters").iterdir())]
     asked = list(requests(models, [0, 0.6, 1]))
     failed = []
@@ -123,11 +109,12 @@ def main():
                 counts.append(request.result())
             except AssertionError as problem:
                 failed.append(str(problem))
-    server.end()
+    status = server.end()
+    assert status == 0, f"status {status}: {server.last_lines()}"
+    assert not failed, "\n".join(failed)
     tokens, blanks, characters = zip(*counts)
     print(f"{len(counts)} of {len(asked)} finished, with up to {max(tokens)} tokens; "
           f"{100 * sum(blanks) / sum(characters):.0f} % of their characters are blank")
-    assert not failed, "\n".join(failed)
 
 
 main()

@@ -4,10 +4,8 @@ import concurrent.futures
 import gzip
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import unittest
 import urllib.request
 from pathlib import Path
@@ -16,7 +14,7 @@ import openai
 from prometheus_client.parser import text_string_to_metric_families
 
 import tiny_model
-from server_process import SMALL, ServerProcess
+from server_process import SMALL, ServerProcess, until
 
 MOTLEY, GOLDEN = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 PROMPT = "the rain in"
@@ -26,19 +24,6 @@ CHAT = [{"role": "user", "content": "hello"}]
 class Server(ServerProcess):
     def __init__(self, folder: Path, *options: str):
         super().__init__(MOTLEY, folder, *SMALL, *options)
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path) as response:
-            return response.read().decode()
-
-    def post(self, path: str, body: dict) -> tuple[int, str]:
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
-        try:
-            with urllib.request.urlopen(request) as response:
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
 
     def tokens(self, body: dict) -> list[int]:
         status, answer = self.post("/tokenize", body)
@@ -52,8 +37,7 @@ class Server(ServerProcess):
                 for s in family.samples}
 
     def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=30)
+        status = super().end()
         self.close()
         return status
 
@@ -385,9 +369,11 @@ class OpenAiClient(tiny_model.Case):
         next(iter(stream))
         stream.close()
         names = ("vllm:num_requests_running", "motley_kv_pages_used")
-        deadline = time.monotonic() + 30
-        while any(left := [self.server.samples()[(name, ())] for name in names]):
-            self.assertLess(time.monotonic(), deadline, left)
+
+        def left() -> list[float]:
+            return [self.server.samples()[(name, ())] for name in names]
+
+        until("the sequence to end", lambda: not any(left()), left)
 
     def test_metrics_parse_and_gateways_find_theirs(self):
         self.complete(model="attention")

@@ -7,13 +7,11 @@ import shutil
 import struct
 import sys
 import tempfile
-import time
 import unittest
-import urllib.request
 from pathlib import Path
 
 import tiny_model
-from server_process import SMALL, ServerProcess
+from server_process import SMALL, ServerProcess, until
 
 MOTLEY, GOLDEN = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 NAME = "overflows"
@@ -62,26 +60,18 @@ class Overflow(unittest.TestCase):
 
     def ask(self, path: str, body: dict) -> tuple[int, str, str]:
         """Status, type and text of the answer."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.server.port}{path}",
-                                         json.dumps({"temperature": 0, "max_tokens": 24} | body).encode())
-        try:
-            with urllib.request.urlopen(request) as response:
-                return response.status, response.headers["Content-Type"], response.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.headers["Content-Type"], error.read().decode()
+        status, text, headers = self.server.ask(path, {"temperature": 0, "max_tokens": 24} | body)
+        return status, headers.get("Content-Type", ""), text
 
     def failures(self) -> dict:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.server.port}/metrics") as response:
-            page = response.read().decode()
         return {name: int(value) for name, value in
-                re.findall(r'^motley_non_finite_logits_total\{adapter="(.*)"\} (\d+)$', page, re.MULTILINE)}
+                re.findall(r'^motley_non_finite_logits_total\{adapter="(.*)"\} (\d+)$', self.server.get("/metrics"),
+                           re.MULTILINE)}
 
     def settled_failures(self, expected: int) -> dict:
         """The engine publishes its counts between steps: an answer can be there before them."""
-        end = time.monotonic() + 10
-        while (failures := self.failures()).get(NAME) != expected and time.monotonic() < end:
-            time.sleep(0.01)
-        return failures
+        return until(f"{expected} failures of {NAME}",
+                     lambda: failures if (failures := self.failures()).get(NAME) == expected else None, self.failures)
 
     def test_the_error_is_the_last_event_and_others_do_not_notice(self):
         text = f"12{BROKEN}34"

@@ -1,17 +1,13 @@
 """`motley serve --dp 2` beside one engine: replicas_test.py MOTLEY GOLDEN"""
 
 import json
-import signal
 import sys
-import time
 import unittest
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tiny_model
-from server_process import SMALL, ServerProcess
+from server_process import SMALL, ServerProcess, until
 
 MOTLEY, GOLDEN = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 ADAPTERS = ("attention", "all_linear", "experts")
@@ -19,18 +15,6 @@ CLIENTS = 8
 
 
 class Server(ServerProcess):
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
-            return answer.read().decode()
-
-    def post(self, path: str, body: dict) -> tuple[int, str]:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode())
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
     def complete(self, body: dict) -> list:
         status, text = self.post("/v1/completions", body)
         if status != 200:
@@ -43,16 +27,12 @@ class Server(ServerProcess):
 
     def metric(self, name: str) -> dict[str, float]:
         """Its values by labels."""
-        lines = [line.rsplit(" ", 1) for line in self.get("/metrics").splitlines()]
-        return {name_and_labels.removeprefix(name): float(value) for name_and_labels, value in lines
+        return {name_and_labels.removeprefix(name): value for name_and_labels, value in self.metrics().items()
                 if name_and_labels == name or name_and_labels.startswith(name + "{")}
 
     def metric_once(self, name: str, holds) -> dict[str, float]:
-        """The same once it holds: an engine counts a request behind its last answer's words."""
-        end = time.monotonic() + 10
-        while not holds(values := self.metric(name)) and time.monotonic() < end:
-            time.sleep(0.01)
-        return values
+        """The same once it holds: an engine counts a request after its last answer's words."""
+        return until(name, lambda: values if holds(values := self.metric(name)) else None, lambda: self.metric(name))
 
 
 def bodies() -> list[dict]:
@@ -82,8 +62,7 @@ class Replicas(tiny_model.Case):
         return server
 
     def end(self, server: Server) -> None:
-        server.process.send_signal(signal.SIGTERM)
-        self.assertEqual(server.process.wait(timeout=60), 0, server.lines())
+        self.assertEqual(server.end(), 0, server.lines())
 
     def test_answers_are_those_of_one_engine_to_the_bit(self):
         asked = bodies()
@@ -97,6 +76,7 @@ class Replicas(tiny_model.Case):
             self.assertEqual(two.complete_all(asked), wanted)
         requests = two.metric_once("motley_requests_total", lambda counts: sum(counts.values()) == 2 * len(asked))
         self.assertEqual(list(requests), ['{replica="0"}', '{replica="1"}'])
+        # The first request and one of an adapter go to two replicas whatever else runs.
         self.assertGreater(min(requests.values()), 0)
         self.assertEqual(sum(requests.values()), 2 * len(asked))
         self.assertEqual(two.metric("motley_replica_up"), {'{replica="0"}': 1, '{replica="1"}': 1})
@@ -114,7 +94,7 @@ class Replicas(tiny_model.Case):
         self.assertEqual(server.post("/v1/load_lora_adapter", {"lora_name": "late", "lora_path": "none"})[0], 404)
         load = {"lora_name": "late", "lora_path": "experts"}
         self.assertEqual(server.post("/v1/load_lora_adapter", load)[0], 200)
-        self.assertEqual(server.metric("motley_adapters"), dict.fromkeys(adapters, 2))
+        server.metric_once("motley_adapters", lambda counts: counts == dict.fromkeys(adapters, 2))
         self.assertEqual(server.post("/v1/load_lora_adapter", load)[0], 400)
         answers = server.complete_all([body] * 16)
         self.assertEqual(answers, answers[:1] * 16)
@@ -124,21 +104,19 @@ class Replicas(tiny_model.Case):
         self.assertEqual(replaced, replaced[:1] * 16)
         self.assertNotEqual(replaced[0], answers[0])
         self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "late"})[0], 200)
-        self.assertEqual(server.metric("motley_adapters"), dict.fromkeys(adapters, 1))
+        server.metric_once("motley_adapters", lambda counts: counts == dict.fromkeys(adapters, 1))
         self.assertEqual(server.complete(body)[0], 404)
         self.end(server)
 
     def test_it_drains_all_of_them(self):
-        server = self.start("--dp", "2")
+        server = self.start("--dp", "2", "--drain-timeout", "300")
         with ThreadPoolExecutor(CLIENTS) as pool:
             body = {"model": "tiny", "prompt": "on", "max_tokens": 100, "temperature": 0, "ignore_eos": True}
             answers = [pool.submit(server.complete, body) for _ in range(CLIENTS)]
-            while sum(server.metric("motley_requests_total").values()) < CLIENTS:
-                pass
-            server.process.send_signal(signal.SIGTERM)
+            server.metric_once("motley_requests_total", lambda counts: sum(counts.values()) == CLIENTS)
+            self.end(server)
             for answer in answers:
                 self.assertEqual(answer.result()[0][1], "length")
-        self.assertEqual(server.process.wait(timeout=60), 0, server.lines())
         self.assertNotIn("serve.cutting_off", server.lines())
 
     def test_tensor_parallel_replicas_serve(self):

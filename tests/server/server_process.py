@@ -1,31 +1,152 @@
-"""`motley serve` as a process, on a port of the kernel's choice."""
+"""`motley serve` as a process of a test: its start, what it logs, its end.
 
+Each wait ends after WAIT_SECONDS with an error that names what was waited for. No test judges by the clock: a bound
+this long only turns a hang into words.
+"""
+
+import atexit
+import http.client
+import json
+import select
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
+WAIT_SECONDS = 60
+LOOK_SECONDS = 0.02  # between two looks at what no event announces
 
 # Of a small golden, whose answers are the same wherever they are computed.
 SMALL = ("--device", "cpu", "--compute", "f32", "--kv-memory", "16M", "--adapter-memory", "16M")
 
 
-class ServerProcess:
-    """What it logs goes to a file."""
+def until(what: str, holds, describe=lambda: ""):
+    """The first value of `holds()` that is true. `what` and `describe()` go into the error where none is in time."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not (value := holds()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {WAIT_SECONDS} s for {what}: {describe()}")
+        time.sleep(LOOK_SECONDS)
+    return value
 
-    def __init__(self, motley: Path, folder: Path, *options: str):
-        self.log = tempfile.NamedTemporaryFile("w")
+
+class ServerProcess:
+    """A server on a port of the kernel's choice. What it logs goes to a file, unless `stderr` is given.
+
+    `before` runs in the new process before the program.
+    """
+
+    def __init__(self, motley: Path, folder: Path, *options, stderr=None, before=None, **popen):
+        self.log = tempfile.NamedTemporaryFile("w", prefix="motley-log-")
         self.process = subprocess.Popen(
-            [motley, "serve", folder, "--port", "0", *options], stdout=subprocess.PIPE, stderr=self.log, text=True)
-        line = self.process.stdout.readline()
+            [motley, "serve", folder, "--port", "0", *options], stdout=subprocess.PIPE,
+            stderr=self.log if stderr is None else stderr, text=True, preexec_fn=before, **popen)
+        self.pid = self.process.pid
+        atexit.register(self.process.kill)  # where a test fails
+        try:
+            self.first_line = self.read_first_line()
+        except BaseException:
+            self.close()
+            raise
+        self.url = self.first_line.rsplit(" at ", 1)[1].strip()
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def read_first_line(self) -> str:
+        stdout = self.process.stdout
+        if not select.select([stdout], [], [], WAIT_SECONDS)[0]:
+            raise AssertionError(f"waited {WAIT_SECONDS} s for the server's address: {self.last_lines()}")
+        line = stdout.readline()
         if " at " not in line:
-            raise RuntimeError(f"the server did not start: {line!r}\n{self.lines()}")
-        self.port = int(line.rsplit(":", 1)[1])
+            raise RuntimeError(f"the server did not start: {line!r}\n{self.last_lines()}")
+        return line
+
+    # What it logs.
 
     def lines(self) -> str:
-        return Path(self.log.name).read_text()
+        return Path(self.log.name).read_text(errors="replace")
+
+    def last_lines(self, count: int = 12) -> str:
+        lines = [line for line in self.lines().splitlines() if " http.re" not in line]
+        return "\n".join(lines[-count:])
+
+    def wait_for_line(self, words: str) -> str:
+        """The first line of the log with these words."""
+        def find() -> str | None:
+            return next((line for line in self.lines().splitlines() if words in line), None)
+
+        def found_or_ended():
+            ended = not self.alive()
+            line = find()
+            if line is None and ended:
+                raise AssertionError(f"the server ended before it logged {words!r}: {self.last_lines()}")
+            return line
+
+        return until(f"{words!r} in the log", found_or_ended, self.last_lines)
+
+    # What it answers.
+
+    def ask(self, path: str, body=None, *, headers: dict | None = None, source: str = "127.0.0.1",
+            seconds: float = WAIT_SECONDS) -> tuple[int, str, dict]:
+        """Status, text and headers of a GET, or of a POST where there is a body; 0 where the connection ended without an
+        answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds, source_address=(source, 0))
+        text = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+        method = "GET" if body is None else "POST"
+        try:
+            connection.request(method, path, text, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), dict(answer.getheaders())
+        except TimeoutError:
+            raise AssertionError(f"waited {seconds:.0f} s for the answer to {method} {path}: {self.last_lines()}") from None
+        except (ConnectionError, http.client.HTTPException) as error:
+            return 0, repr(error), {}
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> str:
+        """The text of an answer with status 200."""
+        status, text, _ = self.ask(path)
+        if status != 200:
+            raise AssertionError(f"GET {path}: {status} {text}")
+        return text
+
+    def post(self, path: str, body) -> tuple[int, str]:
+        return self.ask(path, body)[:2]
+
+    def metrics(self, headers: dict | None = None) -> dict[str, float]:
+        """Every sample by its name with its labels. Asked from an address that no test's clients have."""
+        status, text, _ = self.ask("/metrics", headers=headers, source="127.0.0.9")
+        if status != 200:
+            raise AssertionError(f"GET /metrics: {status} {text}")
+        samples = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    # Its end.
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def wait(self, after: str) -> int:
+        """Its exit status."""
+        try:
+            return self.process.wait(WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"waited {WAIT_SECONDS} s for the server's end after {after}: "
+                                 f"{self.last_lines()}") from None
+
+    def end(self, *numbers: signal.Signals) -> int:
+        """Its exit status after these signals, one after the other; SIGTERM where none is named."""
+        numbers = numbers or (signal.SIGTERM,)
+        for at, number in enumerate(numbers):
+            if at > 0:
+                self.wait_for_line("serve.ending")  # equal signals that both wait are one
+            self.process.send_signal(number)
+        return self.wait(" and ".join(number.name for number in numbers))
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        atexit.unregister(self.process.kill)
         self.process.stdout.close()
         self.log.close()

@@ -5,7 +5,6 @@ answering, and says what it could not do. Weights that are cut while the log is 
 """
 
 import argparse
-import atexit
 import concurrent.futures
 import http.client
 import itertools
@@ -13,63 +12,48 @@ import json
 import os
 import re
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import tiny_model
+from server_process import WAIT_SECONDS, ServerProcess, until
 
 MEMORY_BESIDE = 1 << 20  # what a server may take beyond what it has when it is ready
 HEAVY_BYTES = 15 << 20
 HEAVY_AT_ONCE = 8
+HEAVY_SECONDS = 120  # for their answers
 LOG_REQUESTS = 6000
-MAX_EXIT_SECONDS = 10
 
 
-class Server:
+class Server(ServerProcess):
+    """Whose log only the test reads, if it does."""
+
     def __init__(self, motley: str, folder: str, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [motley, "serve", folder, "--name", "tiny", "--port", "0", "--device", "cpu", "--kv-memory", "1M",
-             "--adapter-memory", "1M", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)  # where the test fails
-        line = self.process.stdout.readline()
-        if " at " not in line:
-            raise RuntimeError(f"the server did not start: {line!r} {self.process.stderr.read()}")
-        self.port = int(line.rsplit(":", 1)[1])
+        super().__init__(motley, folder, "--name", "tiny", "--device", "cpu", "--kv-memory", "1M",
+                         "--adapter-memory", "1M", *options, stderr=subprocess.PIPE)
         self.asked = itertools.count()
 
-    def ask(self, path: str, body: bytes | None = None) -> tuple[int, str]:
+    def send(self, path: str, body: bytes | None = None) -> tuple[int, str]:
         """Status and body; 0 where the connection ended without an answer. The log knows it by its number."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        try:
-            connection.request("POST" if body else "GET", path, body, {"X-Request-Id": f"ask-{next(self.asked)}"})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except (ConnectionError, http.client.HTTPException):
-            return 0, ""
-        finally:
-            connection.close()
+        return self.ask(path, body, headers={"X-Request-Id": f"ask-{next(self.asked)}"}, seconds=HEAVY_SECONDS)[:2]
 
     def complete(self) -> str:
-        status, body = self.ask("/v1/completions", json.dumps(
+        status, body = self.send("/v1/completions", json.dumps(
             {"model": "tiny", "prompt": "the rain in spain", "max_tokens": 8, "temperature": 0}).encode())
         if status != 200:
             raise AssertionError(f"{status}: {body}")
         return json.loads(body)["choices"][0]["text"]
 
     def metric(self, name: str) -> float:
-        return float(re.search(rf"^{name} (\S+)$", self.ask("/metrics")[1], re.MULTILINE)[1])
+        return float(re.search(rf"^{name} (\S+)$", self.send("/metrics")[1], re.MULTILINE)[1])
 
-    def end(self) -> None:
-        begin = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(60)
-        took = time.monotonic() - begin
-        if status != 0 or took > MAX_EXIT_SECONDS:
-            raise AssertionError(f"ended with {status} after {took:.1f} s")
+    def end_well(self) -> None:
+        status = self.end()
+        if status != 0:
+            raise AssertionError(f"ended with {status}")
+        self.close()
 
 
 def memory_ends(options: argparse.Namespace, folder: str) -> None:
@@ -83,26 +67,27 @@ def memory_ends(options: argparse.Namespace, folder: str) -> None:
                        "echo": True}).encode()
     seen = set()
     with concurrent.futures.ThreadPoolExecutor(HEAVY_AT_ONCE) as clients:
-        for _ in range(2):
-            asked = [clients.submit(server.ask, "/v1/completions", body) for body in [heavy, wide] * HEAVY_AT_ONCE]
-            seen |= {answer.result()[0] for answer in asked}
-    if server.process.poll() is not None:
-        raise AssertionError(f"the server ended: {server.process.stderr.read()[-2000:]}")
+        def memory_has_ended() -> bool:
+            asked = [clients.submit(server.send, "/v1/completions", body) for body in [heavy, wide] * HEAVY_AT_ONCE]
+            seen.update(answer.result()[0] for answer in asked)
+            if not server.alive():
+                raise AssertionError(f"the server ended: {server.process.stderr.read()[-2000:]}")
+            return server.metric("motley_out_of_memory_total") > 0
+
+        until("memory to end under heavy requests", memory_has_ended, lambda: f"answers {sorted(seen)}")
+        memory_has_ended()  # and once more
     if not seen <= {0, 200, 400, 413, 429, 503}:
         raise AssertionError(f"answers {seen}")
     if server.complete() != before:
         raise AssertionError("another answer than before")
-    ended = server.metric("motley_out_of_memory_total")
-    if ended == 0:
-        raise AssertionError(f"memory never ended; answers {sorted(seen)}")
-    print(f"memory ended {ended:.0f} times; answers {sorted(seen)}")
+    print(f"memory ended {server.metric('motley_out_of_memory_total'):.0f} times; answers {sorted(seen)}")
     server.process.stderr.close()
-    server.end()
+    server.end_well()
 
 
 def fill_log(server: Server) -> None:
     """More lines than fit: a pipe without a reader, and the ring before it."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS)
     for i in range(LOG_REQUESTS):
         connection.request("GET", f"/nothing/{i}/" + 'x"\\' * 40, headers={"X-Request-Id": f"nothing-{i}"})
         answer = connection.getresponse()
@@ -123,18 +108,16 @@ def weights_are_cut(options: argparse.Namespace, folder: str, reads_again: bool)
     os.truncate(weights, len(whole) // 2)
     with concurrent.futures.ThreadPoolExecutor(1) as reader:
         read = reader.submit(server.process.stderr.read) if reads_again else None
-        begin = time.monotonic()
-        status, body = server.ask("/v1/completions", json.dumps({"model": "tiny", "prompt": "the"}).encode())
+        status, body = server.send("/v1/completions", json.dumps({"model": "tiny", "prompt": "the"}).encode())
         if status != 0:
             raise AssertionError(f"an answer without weights: {status} {body}")
-        status = server.process.wait(60)
-        took = time.monotonic() - begin
-    if status != 1 or took > MAX_EXIT_SECONDS:
-        raise AssertionError(f"ended with {status} after {took:.1f} s")
+        status = server.wait("its weights were cut")
+    if status != 1:
+        raise AssertionError(f"ended with {status}")
     if reads_again and f"motley: a page of the file can't be read any more ({weights})" not in read.result():
         raise AssertionError(f"the last words are not there: {read.result()[-1000:]}")
     weights.write_bytes(whole)
-    print(f"without weights it ended after {took:.1f} s")
+    server.close()
 
 
 def nobody_reads(options: argparse.Namespace, folder: str, reads_again: bool) -> None:
@@ -144,16 +127,18 @@ def nobody_reads(options: argparse.Namespace, folder: str, reads_again: bool) ->
     if server.complete() != before:
         raise AssertionError("another answer than before")
     if not reads_again:
-        return server.end()
-    events = []
-    for line in server.process.stderr:
-        events.append(json.loads(line))
-        if events[-1]["event"] == "log.lost":
-            break
+        return server.end_well()
+    lines: list[str] = []
     with concurrent.futures.ThreadPoolExecutor(1) as reader:
-        rest = reader.submit(server.process.stderr.readlines)
-        server.end()
-        events += [json.loads(line) for line in rest.result()]
+        read = reader.submit(lambda: lines.extend(iter(server.process.stderr.readline, "")))
+        until("the count of lost lines in the log", lambda: any('"log.lost"' in line for line in lines),
+              lambda: f"{len(lines)} lines were read")
+        status = server.end()
+        read.result()
+    events = [json.loads(line) for line in lines]
+    server.close()
+    if status != 0:
+        raise AssertionError(f"ended with {status}")
     # Each request has one line, which was read or is counted among the lost.
     seen = [event["id"] for event in events if event["event"].startswith("http.")]
     asked = {f"nothing-{i}" for i in range(LOG_REQUESTS)} | {f"ask-{i}" for i in range(next(server.asked))}

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <malloc.h>
 #include <new>
 
 namespace {
@@ -13,6 +14,8 @@ std::atomic<std::int64_t> left{never};  // until the first that fails; 1: it is 
 std::atomic<std::int64_t> to_fail{0};
 std::atomic<std::int64_t> failed{0};
 std::atomic<std::int64_t> all{0};
+std::atomic<std::int64_t> live{0};
+std::atomic<std::int64_t> peak{0};
 constinit thread_local bool taking_part = false;
 
 void count_or_fail() {
@@ -24,17 +27,32 @@ void count_or_fail() {
   throw std::bad_alloc();
 }
 
+void* counted(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  const auto bytes = static_cast<std::int64_t>(::malloc_usable_size(memory));
+  const std::int64_t now = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  std::int64_t most = peak.load(std::memory_order_relaxed);
+  while (now > most && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
+  return memory;
+}
+
+void release(void* memory) noexcept {
+  if (memory != nullptr)
+    live.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(memory)),
+                   std::memory_order_relaxed);
+  std::free(memory);
+}
+
 void* allocate(std::size_t bytes) {
   count_or_fail();
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
+  return counted(std::malloc(bytes == 0 ? 1 : bytes));
 }
 
 void* allocate(std::size_t bytes, std::align_val_t alignment) {
   count_or_fail();
   const auto unit = static_cast<std::size_t>(alignment);
-  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
-  throw std::bad_alloc();
+  return counted(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
 }
 
 }  // namespace
@@ -43,18 +61,21 @@ void* operator new(std::size_t bytes) { return allocate(bytes); }
 void* operator new[](std::size_t bytes) { return allocate(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t unit) { return allocate(bytes, unit); }
 void* operator new[](std::size_t bytes, std::align_val_t unit) { return allocate(bytes, unit); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
 
 namespace motley::test {
 
 std::int64_t counted_allocations() { return all.load(); }
+std::int64_t live_bytes() { return live.load(); }
+std::int64_t peak_bytes() { return peak.load(); }
+void watch_peak() { peak = live.load(); }
 
 void take_part(bool takes_part) { taking_part = takes_part; }
 

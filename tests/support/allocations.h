@@ -9,6 +9,12 @@ namespace motley::test {
 // Since the program began, on all threads.
 std::int64_t counted_allocations();
 
+// Bytes that are allocated now, on all threads, in the allocator's own sizes.
+std::int64_t live_bytes();
+// The most of them since the last call of watch_peak().
+std::int64_t peak_bytes();
+void watch_peak();
+
 // Whether allocations of the calling thread count for the failures below, and fail. At first they
 // do not.
 void take_part(bool takes_part);

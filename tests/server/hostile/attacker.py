@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from server_process import LOOK_SECONDS, WAIT_SECONDS
+
 ADDRESS = "127.0.0.1"
 
 
@@ -36,8 +38,16 @@ class Attacker:
         settings = server.settings
         self.port, self.pid, self.folder = server.port, server.pid, server.folder
         self.log_reader, self.settings = server.log_reader, settings
-        self.headers, self.patience = headers, settings.patience(40)
+        self.headers, self.patience = headers, self.within(40)
         self.lock, self.statuses, self.failures, self.notes = threading.Lock(), Counter(), [], []
+
+    def within(self, seconds: float) -> float:
+        """A limit of seconds where times are judged, else the bound of a wait."""
+        return self.settings.patience(seconds) if self.settings.timed else WAIT_SECONDS
+
+    def pause(self, seconds: float, shorter: float) -> float:
+        """How long the attack lasts, which nothing is judged by: less where times are not judged."""
+        return seconds if self.settings.timed else shorter
 
     def count(self, status) -> None:
         with self.lock:
@@ -59,7 +69,9 @@ class Attacker:
 
     def few(self, usual: int) -> int:
         """A number of requests, less where each takes longer."""
-        return max(2, usual // 8) if self.settings.sanitized else max(2, usual // 2) if self.settings.quick else usual
+        if self.settings.sanitized:
+            return max(2, usual // 8)
+        return max(2, usual // 2) if self.settings.quick else usual
 
     # Whole requests.
 
@@ -113,9 +125,9 @@ class Attacker:
                                         source_address=(ADDRESS, 0))
 
     def exchange(self, sent: bytes, seconds: float = 5) -> bytes:
-        """What comes back until the server closes or says nothing for that long."""
+        """What comes back until the server closes or an answer is whole; with --timed until it says nothing for that long."""
         came = b""
-        with self.connect(seconds) as connection:
+        with self.connect(self.within(seconds)) as connection:
             try:
                 connection.sendall(sent)
                 while piece := connection.recv(1 << 16):
@@ -176,12 +188,12 @@ class Attacker:
         finally:
             connection.close()
 
-    def wait_for(self, holds, seconds: float) -> bool:
-        end = time.monotonic() + seconds
+    def wait_for(self, holds, seconds: float = WAIT_SECONDS) -> bool:
+        end = time.monotonic() + self.within(seconds)
         while time.monotonic() < end:
             if holds():
                 return True
-            time.sleep(0.02)
+            time.sleep(LOOK_SECONDS)
         return False
 
     def adapter(self, name: str) -> Path:

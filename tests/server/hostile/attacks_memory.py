@@ -5,7 +5,7 @@ import resource
 from pathlib import Path
 
 from attacker import Attacker
-from harness import ANY, Attack
+from harness import Attack
 from processes import MEGABYTE
 
 LONGEST = 6  # seconds that a client waits for its answer, or for the end of its connection
@@ -44,6 +44,6 @@ def out_of_memory(attacker: Attacker) -> None:
 
 ATTACKS = [
     # A closed connection (0) is an end, too.
-    Attack("out_of_memory", out_of_memory, ANY | {0, 404, "left"}, neighbours_judged=False, once=True, in_sanitized=False,
-           in_rounds=False),
+    Attack("out_of_memory", out_of_memory, frozenset({0, 200, 400, 404, 413, 429, 503, "left"}), neighbours_judged=False,
+           once=True, in_sanitized=False, in_rounds=False),
 ]

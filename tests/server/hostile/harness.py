@@ -1,4 +1,7 @@
-"""Runs one attack and judges what the server and its neighbours made of it."""
+"""Runs one attack and judges what the server and its neighbours made of it: statuses, life, answers, accounts, the exit.
+
+Nothing here judges by the clock or by resident memory (timed.py does).
+"""
 
 import multiprocessing
 import os
@@ -12,44 +15,39 @@ from typing import Callable
 
 from attacker import Attacker
 from neighbours import TIMED, Neighbours, Times
-from processes import MEGABYTE, Launch, Server, Settings, anonymous_bytes
+from processes import MEGABYTE, Launch, Server, Settings
 
-MAX_SLOWER = 10  # times the quiet time of the same run
-# Two processors run the server, the neighbours and the attacker. A thread that waits for one gets
-# it a few time slices later, and a 4-token request is half a dozen such waits.
-FLOOR_SECONDS = 0.05
-# No single request waits longer than this, or 10 times the longest of the quiet ones: a stall
-# that is short against the attack moves neither the median nor the p90.
-FLOOR_LONGEST_SECONDS = 3.0
-MAX_MEMORY_LEFT = 100 * MEGABYTE
-MAX_EXIT_SECONDS = 10
-RESTING_SECONDS = 3
-SETTLING_SECONDS = 10  # for memory to come back
-QUIET_SECONDS = 0.8
-MORE_PLAYS = 4
-LEAST_SECONDS = 1.5  # of an attack, so that neighbours have times
-ANY = frozenset({200, 400, 413, 429, 500, 503})
+from server_process import WAIT_SECONDS, until
+
+ATTACK_SECONDS = 240  # an attack that lasts longer hangs
+RIGHT_ANSWERS = 3  # of each neighbour after an attack
+# What the server counts as held, and gives back when requests have ended.
+HELD = ("motley_request_memory_bytes", "motley_http_body_bytes", "motley_sequences_running", "motley_sequences_waiting",
+        "motley_kv_pages_used", "motley_grammars_queued")
+USED, LIMIT = "motley_request_memory_bytes", "motley_request_memory_limit_bytes"
 
 
 @dataclass
 class Attack:
     name: str
     run: Callable[[Attacker], None]
-    statuses: frozenset = ANY  # that its requests may get
+    statuses: frozenset  # that its requests may get
     launch: Launch = field(default_factory=Launch)
     needs: str = ""  # an option without which there is nothing to test
-    before: Callable[[Path, Launch], None] | None = None  # writes into the scratch folder first
+    # Before the server starts: writes into the scratch folder, and adds to how it is launched.
+    before: Callable[[Path, Launch, bool], None] | None = None
     keys: tuple = ()  # of the server; the neighbours have the first
     attacker_has_key: bool = True
-    max_seconds: float = 60
-    peak: int = 0  # bytes that it may take meanwhile; 0: not judged
-    times_judged: bool = True
     neighbours_judged: bool = True
     may_die: bool = False  # with a word about why, which `after` looks for
     once: bool = False  # not again for LEAST_SECONDS
     health_after: int = 200
     after: Callable[["Judgement", Server], None] | None = None  # looks at the server from outside
     in_sanitized: bool = True
+    # With --timed:
+    max_seconds: float = 60
+    peak: int = 0  # bytes that it may take meanwhile; 0: not judged
+    times_judged: bool = True
     in_rounds: bool = True  # may share a server with others
 
     def shares_server(self) -> bool:
@@ -62,13 +60,14 @@ class Judgement:
     failures: list = field(default_factory=list)
     notes: list = field(default_factory=list)
     statuses: Counter = field(default_factory=Counter)
+    loud: dict = field(default_factory=dict)  # what neighbours saw during the attack
+    seconds: float = 0
+    # With --timed:
     quiet: dict = field(default_factory=dict)
-    loud: dict = field(default_factory=dict)
     start_bytes: int = 0
     peak_bytes: int = 0
     left_bytes: int = 0
     exit_seconds: float | None = None
-    seconds: float = 0
     slow: list = field(default_factory=list)  # failures that are times of neighbours
 
     def only_slow(self) -> bool:
@@ -77,23 +76,6 @@ class Judgement:
     def fail(self, what: str) -> None:
         self.failures.append(what)
 
-    def judge_times(self) -> None:
-        for name in TIMED:
-            if name in self.quiet and name in self.loud:
-                self.judge_times_of(name)
-
-    def judge_times_of(self, name: str) -> None:
-        quiet, loud = self.quiet[name], self.loud[name]
-        for what, before, now, floor in (
-                ("median", quiet.median(), loud.median(), FLOOR_SECONDS),
-                ("p90", quiet.p90(), loud.p90(), FLOOR_SECONDS),
-                ("longest", quiet.longest(), loud.longest(), FLOOR_LONGEST_SECONDS)):
-            allowed = max(MAX_SLOWER * before, floor)
-            if now > allowed:
-                self.slow.append(f"neighbour {name}: {what} {1e3 * now:.0f} ms of {len(loud.seconds)} requests, "
-                                 f"{1e3 * before:.1f} ms when quiet, at most {1e3 * allowed:.0f} ms")
-                self.fail(self.slow[-1])
-
     def ratio(self, name: str) -> str:
         quiet, loud = self.quiet.get(name), self.loud.get(name)
         if not quiet or not loud or not loud.seconds:
@@ -101,13 +83,13 @@ class Judgement:
         return f"{loud.median() / max(quiet.median(), 1e-4):.1f}/{loud.p90() / max(quiet.p90(), 1e-4):.1f}"
 
 
-def assault(pipe, server: Server, attack: Attack, headers: dict) -> None:
+def assault(pipe, server: Server, attack: Attack, headers: dict, least_seconds: float) -> None:
     """The attacker's process."""
     os.nice(10)  # a client elsewhere would take no processor time from the server
     server.process.stdout = None
     attacker = Attacker(server, headers if attack.attacker_has_key else {"Content-Type": "application/json"})
     pipe.send("begun")
-    end = time.monotonic() + LEAST_SECONDS
+    end = time.monotonic() + least_seconds
     try:
         attack.run(attacker)
         while not attack.once and time.monotonic() < end and not attacker.failures:
@@ -118,11 +100,10 @@ def assault(pipe, server: Server, attack: Attack, headers: dict) -> None:
 
 
 class Assault:
-    def __init__(self, server: Server, attack: Attack, headers: dict):
+    def __init__(self, server: Server, attack: Attack, headers: dict, least_seconds: float = 0):
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=assault, args=(theirs, server, attack, headers),
-                                       daemon=True)
+        self.process = context.Process(target=assault, args=(theirs, server, attack, headers, least_seconds), daemon=True)
         self.process.start()
         theirs.close()
         self.pipe.recv()
@@ -142,6 +123,9 @@ class Assault:
 class Match:
     """A server, its neighbours, and the attacks on it."""
 
+    least_seconds = 0.0  # of an attack
+    look_seconds = 0.1  # between two looks at the server during it
+
     def __init__(self, settings: Settings, attack: Attack, folder: Path):
         self.settings, self.folder = settings, folder
         folder.mkdir()
@@ -149,7 +133,7 @@ class Match:
         shutil.copytree(settings.model / "adapters", folder / "adapters")
         options, optional = list(attack.launch.options), list(attack.launch.optional)
         options += ["--allow-adapter-loading", "--adapter-root", folder / "adapters"]
-        optional.append(("--drain-timeout", "3"))
+        optional.append(("--drain-timeout", "3" if settings.timed else "1"))
         launch = Launch(**{**attack.launch.__dict__, "options": tuple(options), "optional": tuple(optional)})
         self.headers = {"Content-Type": "application/json"}
         if attack.keys:
@@ -157,22 +141,58 @@ class Match:
             launch.options += ("--api-key-file", folder / "keys")
             self.headers["Authorization"] = f"Bearer {attack.keys[0]}"
         if attack.before is not None:
-            attack.before(folder, launch)
+            attack.before(folder, launch, settings.timed)
         self.server, self.neighbours = Server(settings, launch, folder), None
         try:
             self.neighbours = Neighbours(self.server.port, self.headers)
-            time.sleep(settings.patience(QUIET_SECONDS))
-            self.quiet = self.neighbours.times()
-            self.start_bytes = self.server.memory()
+            self.prepare()
         except BaseException:
             self.close()
             raise
 
+    # What timed.py adds to.
+
+    def prepare(self) -> None:
+        """Once the neighbours are there."""
+
+    def begin(self, attack: Attack) -> Judgement:
+        return Judgement(attack.name)
+
+    def look(self, verdict: Judgement) -> None:
+        """Again and again during the attack: what is accounted stays within its limit."""
+        accounts = self.accounts()
+        if not verdict.failures and accounts and accounts[USED] > accounts[LIMIT]:
+            verdict.fail(f"{accounts[USED]:.0f} bytes are accounted, {accounts[LIMIT]:.0f} are allowed")
+
+    def judge_more(self, attack: Attack, verdict: Judgement) -> None:
+        """After the attack, of a server that lives: what is accounted is given back where the server rests."""
+        def left() -> dict[str, float]:
+            accounts = self.accounts()
+            return {name: accounts.get(name) for name in HELD if accounts.get(name) != 0}
+
+        self.neighbours.ask("rest")
+        try:
+            until("the server's accounts to be empty", lambda: not left(), left)
+        except AssertionError as error:
+            verdict.fail(str(error))
+        self.neighbours.ask("wake")
+
+    def limit(self, attack: Attack) -> float:
+        return ATTACK_SECONDS
+
+    # The same for all.
+
+    def accounts(self) -> dict[str, float]:
+        """The metrics; none where no answer came."""
+        status, text = self.server.get("/metrics", headers=self.headers)
+        lines = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+        return {name: float(value) for name, value in lines} if status == 200 else {}
+
     def play(self, attack: Attack) -> Judgement:
-        verdict = Judgement(attack.name, quiet=self.quiet, start_bytes=self.start_bytes)
+        verdict = self.begin(attack)
         began = time.monotonic()
         self.neighbours.times()
-        fight = Assault(self.server, attack, self.headers)
+        fight = Assault(self.server, attack, self.headers, self.least_seconds)
         report = self.wait(fight, attack, verdict)
         verdict.seconds = time.monotonic() - began
         fight.close()
@@ -191,10 +211,10 @@ class Match:
         return verdict
 
     def wait(self, fight: Assault, attack: Attack, verdict: Judgement):
-        end, report = time.monotonic() + self.settings.patience(attack.max_seconds), None
+        end, report = time.monotonic() + self.limit(attack), None
         while report is None and time.monotonic() < end and self.server.alive():
-            report = fight.report(0.02)
-            verdict.peak_bytes = max(verdict.peak_bytes, self.server.memory())
+            report = fight.report(self.look_seconds)
+            self.look(verdict)
         return report
 
     def judge_server(self, attack: Attack, verdict: Judgement) -> None:
@@ -202,73 +222,43 @@ class Match:
             if not attack.may_die:
                 verdict.failures = [f"the server died (status {self.server.process.returncode})"]
             return
-        status, body = self.server.get("/health", self.settings.patience(5))
+        status, body = self.server.get("/health", WAIT_SECONDS)
         if status != attack.health_after:
             verdict.fail(f"/health afterwards: {status} {body[:100]}")
         if attack.neighbours_judged:
-            self.judge_neighbours(attack, verdict)
-        if not attack.may_die:
-            self.judge_recovery(verdict)
-        self.judge_memory(attack, verdict)
-
-    def judge_neighbours(self, attack: Attack, verdict: Judgement) -> None:
-        if attack.times_judged and not self.settings.sanitized:
-            verdict.judge_times()
-        for name, times in verdict.loud.items():
-            if times.wrong:
-                verdict.fail(f"neighbour {name}: {len(times.wrong)} of {len(times.seconds)} answers wrong, "
-                             f"first: {times.wrong[0][:160]}")
+            for name, times in verdict.loud.items():
+                if times.wrong:
+                    verdict.fail(f"neighbour {name}: {len(times.wrong)} of {len(times.seconds)} answers wrong, "
+                                 f"first: {times.wrong[0][:160]}")
+        if attack.may_die:
+            return
+        self.judge_recovery(verdict)
+        self.judge_more(attack, verdict)
 
     def judge_recovery(self, verdict: Judgement) -> None:
         """After the attack the neighbours get the answers that they got before it."""
         self.neighbours.times()  # may hold what was asked during the attack
-        end, seen = time.monotonic() + self.settings.patience(10), dict.fromkeys(verdict.loud, 0)
-        while min(seen.values()) < 3:
-            if time.monotonic() > end:
-                verdict.fail(f"neighbours get no answers after the attack: {seen}")
-                return
-            time.sleep(0.05)
+        seen, wrong = dict.fromkeys(verdict.loud, 0), []
+
+        def all_answered() -> bool:
             for name, times in self.neighbours.times().items():
-                right = times.finished - len(times.wrong)
+                # The first may have been asked during the attack, too.
                 if seen[name] > 0 and times.wrong:
-                    verdict.fail(f"neighbour {name} after the attack: {times.wrong[0][:160]}")
-                    return
-                seen[name] += right
+                    wrong.append(f"neighbour {name} after the attack: {times.wrong[0][:160]}")
+                seen[name] += times.finished - len(times.wrong)
+            return bool(wrong) or min(seen.values()) >= RIGHT_ANSWERS
 
-    def judge_memory(self, attack: Attack, verdict: Judgement) -> None:
-        if self.settings.sanitized:
-            return
-        if attack.peak and verdict.peak_bytes - verdict.start_bytes > attack.peak:
-            verdict.fail(f"{(verdict.peak_bytes - verdict.start_bytes) // MEGABYTE} MB on top, "
-                         f"at most {attack.peak // MEGABYTE} MB")
-        # Memory goes back where the server rests.
-        self.neighbours.ask("rest")
-        end = time.monotonic() + SETTLING_SECONDS
-        while (left := self.server.memory()) > verdict.start_bytes + MAX_MEMORY_LEFT:
-            if time.monotonic() > end:
-                own = anonymous_bytes(self.server.pid)
-                verdict.fail(f"{(left - verdict.start_bytes) // MEGABYTE} MB are not given back: the server has "
-                             f"{own // MEGABYTE} MB, its helpers {(left - own) // MEGABYTE} MB")
-                break
-            time.sleep(0.05)
-        verdict.left_bytes = left
-        self.neighbours.ask("wake")
-
-    def resting_bytes(self) -> int:
-        """The least that it takes in a while without requests."""
-        self.neighbours.ask("rest")
-        seen, end = [], time.monotonic() + RESTING_SECONDS
-        while time.monotonic() < end:
-            time.sleep(0.1)
-            seen.append(self.server.memory())
-        self.neighbours.ask("wake")
-        return min(seen)
+        try:
+            until("right answers of all neighbours after the attack", all_answered, lambda: seen)
+        except AssertionError as error:
+            wrong.append(str(error))
+        verdict.failures += wrong
 
     def end_under_attack(self, attack: Attack, verdict: Judgement) -> None:
         """The exit while the attack goes on."""
         fight = Assault(self.server, attack, self.headers)
         report = fight.report(0.3)
-        verdict.exit_seconds, problem = self.server.end(self.settings.patience(MAX_EXIT_SECONDS))
+        verdict.exit_seconds, problem = self.server.end()
         fight.close()
         if problem:
             verdict.fail(problem + ("" if report is None else " (the attack was over)"))
@@ -280,37 +270,22 @@ class Match:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def run_attack(settings: Settings, attack: Attack) -> Judgement:
+def run_attack(settings: Settings, attack: Attack, kind: type[Match] = Match) -> Judgement:
     match = None
     try:
         times_before = len(list(settings.scratch.glob(f"{attack.name}.*")))
-        match = Match(settings, attack, settings.scratch / f"{attack.name}.{times_before}")
+        match = kind(settings, attack, settings.scratch / f"{attack.name}.{times_before}")
         verdict = match.play(attack)
         if match.server.alive():
             match.end_under_attack(attack, verdict)
         if verdict.failures:
             verdict.notes += last_lines(match.server.log_text())
         return verdict
-    except RuntimeError as error:
+    except (AssertionError, RuntimeError) as error:
         return Judgement(attack.name, failures=[str(error)])
     finally:
         if match is not None:
             match.close()
-
-
-def run_longer(settings: Settings, attack: Attack, first: Judgement) -> Judgement:
-    """An attack lasts a second or two, and a machine that is shared takes as much from either side.
-    One that slowed its neighbours is played MORE_PLAYS times more, and the times of all plays, the
-    first too, are judged together."""
-    verdicts = [first] + [run_attack(settings, attack) for _ in range(MORE_PLAYS)]
-    total = verdicts[-1]
-    total.failures = [each for verdict in verdicts for each in verdict.failures if each not in verdict.slow]
-    total.quiet, total.loud = (
-        {name: Times.together(getattr(verdict, when).get(name, Times()) for verdict in verdicts)
-         for name in TIMED} for when in ("quiet", "loud"))
-    total.slow = []
-    total.judge_times()
-    return total
 
 
 def last_lines(log: str) -> list[str]:
@@ -318,54 +293,25 @@ def last_lines(log: str) -> list[str]:
     return ["log: " + line[:200] for line in lines[-3:]]
 
 
-def run_rounds(settings: Settings, attacks: list[Attack], rounds: int) -> list[Judgement]:
-    """All attacks on one server, round after round: its memory stays flat."""
-    shared = [attack for attack in attacks if attack.shares_server()]
-    match = Match(settings, shared[0], settings.scratch / "rounds")
-    first_bytes = match.start_bytes
-    verdicts, levels = [], []
-    try:
-        for number in range(rounds):
-            for attack in shared:
-                verdict = match.play(attack)
-                verdict.name = f"{number + 1}. {attack.name}"
-                verdicts.append(verdict)
-                print_verdict(verdict)
-                if not match.server.alive():
-                    return verdicts
-                # What --kv-memory and --adapter-memory allow is touched little by little and stays.
-                match.start_bytes = max(match.start_bytes, verdict.left_bytes)
-            levels.append(match.resting_bytes())
-        total = Judgement("rounds", start_bytes=first_bytes, left_bytes=levels[-1],
-                          peak_bytes=max(levels))
-        total.notes.append("MB after each round: " + " ".join(str(each // MEGABYTE) for each in levels))
-        # The first rounds fill caches up to their bounds; the last ones add nothing.
-        growth = max(levels[rounds // 2:]) - max(levels[:rounds // 2 + 1])
-        if not settings.sanitized and growth > 16 * MEGABYTE:
-            total.fail(f"{growth // MEGABYTE} MB more in the later rounds")
-        total.exit_seconds, problem = match.server.end(settings.patience(MAX_EXIT_SECONDS))
-        if problem:
-            total.fail(problem)
-        return verdicts + [total]
-    finally:
-        match.close()
-
-
-HEADER = (f"{'attack':26} {'':4} {'s':>5} {'base':>10} {'adapter':>10} {'guided':>10} {'longest ms':>10} "
-          f"{'start MB':>8} {'peak':>5} {'left':>5} {'exit s':>6}  statuses")
-
-
-def print_verdict(verdict: Judgement) -> None:
-    quiet_ms = verdict.quiet.get("base", Times()).median() * 1e3
-    longest_ms = max([each.longest() for name, each in verdict.loud.items() if name in TIMED], default=0) * 1e3
-    exit_text = "-" if verdict.exit_seconds is None else f"{verdict.exit_seconds:.1f}"
+def print_verdict(verdict: Judgement, timed: bool) -> None:
     statuses = " ".join(f"{status or 'none'}:{count}" for status, count in sorted(verdict.statuses.items(), key=str))
-    print(f"{verdict.name:26} {'FAIL' if verdict.failures else 'ok':4} {verdict.seconds:5.1f} "
-          f"{verdict.ratio('base'):>10} {verdict.ratio('adapter'):>10} {verdict.ratio('guided'):>10} "
-          f"{longest_ms:10.0f} {verdict.start_bytes // MEGABYTE:8} {verdict.peak_bytes // MEGABYTE:5} "
-          f"{verdict.left_bytes // MEGABYTE:5} {exit_text:>6}  {statuses}  (quiet {quiet_ms:.1f} ms)")
+    answers = sum(each.finished for each in verdict.loud.values())
+    figures = times_of(verdict) if timed else f"{answers:5} answers of neighbours"
+    print(f"{verdict.name:26} {'FAIL' if verdict.failures else 'ok':4} {verdict.seconds:5.1f} {figures}  {statuses}")
     for failure in verdict.failures:
         print(f"    - {failure}")
     for note in verdict.notes:
         print(f"      {note}")
     sys.stdout.flush()
+
+
+TIMES_HEADER = (f"{'attack':26} {'':4} {'s':>5} {'base':>10} {'adapter':>10} {'guided':>10} {'longest ms':>10} "
+                f"{'start MB':>8} {'peak':>5} {'left':>5} {'exit s':>6}  quiet ms, statuses")
+
+
+def times_of(verdict: Judgement) -> str:
+    longest_ms = max([each.longest() for name, each in verdict.loud.items() if name in TIMED], default=0) * 1e3
+    exit_text = "-" if verdict.exit_seconds is None else f"{verdict.exit_seconds:.1f}"
+    return (f"{verdict.ratio('base'):>10} {verdict.ratio('adapter'):>10} {verdict.ratio('guided'):>10} "
+            f"{longest_ms:10.0f} {verdict.start_bytes // MEGABYTE:8} {verdict.peak_bytes // MEGABYTE:5} "
+            f"{verdict.left_bytes // MEGABYTE:5} {exit_text:>6}  {verdict.quiet.get('base', Times()).median() * 1e3:.1f}")

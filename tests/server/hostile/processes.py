@@ -7,10 +7,11 @@ import os
 import resource
 import signal
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from server_process import WAIT_SECONDS, ServerProcess, until
 
 MEGABYTE = 1 << 20
 SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
@@ -26,6 +27,7 @@ class Settings:
     scratch: Path
     sanitized: bool = False
     quick: bool = False
+    timed: bool = False  # the machine has no other work: times and resident memory are judged
     known_options: frozenset = frozenset()
     processors: tuple = ()
 
@@ -80,21 +82,19 @@ class Launch:
     extra: dict = field(default_factory=dict)  # an option's value that depends on the scratch folder
 
 
-class Server:
+class Server(ServerProcess):
     def __init__(self, settings: Settings, launch: Launch, folder: Path):
         self.settings, self.folder = settings, folder
-        self.log_reader = self.log_writer = None
-        self.log = tempfile.TemporaryFile("w+")
+        self.log_reader = log_writer = None
         if launch.log_pipe:
-            self.log_reader, self.log_writer = os.pipe()
-            fcntl.fcntl(self.log_writer, SET_PIPE_SIZE, 8192)  # full after a few dozen lines
-        command = [settings.motley, "serve", folder / "model", "--port", "0", "--device", "cpu",
-                   "--compute", "f32", "--name", "base", *launch.options]
+            self.log_reader, log_writer = os.pipe()
+            fcntl.fcntl(log_writer, SET_PIPE_SIZE, 8192)  # full after a few dozen lines
+        options = ["--device", "cpu", "--compute", "f32", "--name", "base", *launch.options]
         for name in launch.adapters:
-            command += ["--adapter", f"{name}={folder}/adapters/{name}"]
+            options += ["--adapter", f"{name}={folder}/adapters/{name}"]
         for option, value in launch.optional:
             if option in settings.known_options:
-                command += [option] + ([value] if value else [])
+                options += [option] + ([value] if value else [])
 
         def prepare():
             LIBC.prctl(PARENT_DIES, signal.SIGKILL)
@@ -102,29 +102,18 @@ class Server:
             if launch.memory_limit:
                 resource.setrlimit(resource.RLIMIT_AS, (launch.memory_limit, launch.memory_limit))
 
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
-                                        stderr=self.log_writer or self.log, preexec_fn=prepare)
-        if self.log_writer is not None:
-            os.close(self.log_writer)
-        line = self.process.stdout.readline()
-        if " at " not in line:
-            raise RuntimeError(f"the server did not start: {line!r}\n{self.log_text()}")
-        self.pid, self.port = self.process.pid, int(line.rsplit(":", 1)[1])
+        super().__init__(settings.motley, folder / "model", *options, stderr=log_writer, before=prepare)
+        if log_writer is not None:
+            os.close(log_writer)
 
     def log_text(self) -> str:
-        if self.log_reader is not None:
-            return ""
-        self.log.seek(0)
-        return self.log.read()
-
-    def alive(self) -> bool:
-        return self.process.poll() is None
+        return "" if self.log_reader is not None else self.lines()
 
     def memory(self) -> int:
         """Anonymous memory of the server and of its helpers."""
         return sum(anonymous_bytes(pid) for pid in descendants(self.pid))
 
-    def get(self, path: str, seconds: float = 10, headers: dict = {}) -> tuple[int, str]:
+    def get(self, path: str, seconds: float = WAIT_SECONDS, headers: dict = {}) -> tuple[int, str]:
         """The status, 0 where no answer came, and the body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds,
                                                 source_address=("127.0.0.3", 0))
@@ -137,33 +126,21 @@ class Server:
         finally:
             connection.close()
 
-    def end(self, seconds: float) -> tuple[float, str]:
+    def end(self) -> tuple[float, str]:
         """SIGTERM: the seconds that the exit took, and what was wrong with it."""
         helpers, began = descendants(self.pid)[1:], time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
         try:
-            status = self.process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return time.monotonic() - began, f"no exit in {seconds:.0f} s after SIGTERM"
-        took = time.monotonic() - began
-        # They look every few milliseconds whether the server is still there.
-        end, left = time.monotonic() + 2, helpers
-        while left and time.monotonic() < end:
-            left = [pid for pid in left if is_running(pid)]
-            time.sleep(0.01)
-        if status != 0:
-            return took, f"exit status {status} after SIGTERM"
-        return took, f"{len(left)} helper processes outlived the server" if left else ""
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+            status = super().end()
+            took = time.monotonic() - began
+            # They look every few milliseconds whether the server is still there.
+            until("the end of the server's helpers", lambda: not any(is_running(pid) for pid in helpers),
+                  lambda: [pid for pid in helpers if is_running(pid)])
+        except AssertionError as error:
+            return time.monotonic() - began, str(error)
+        return took, "" if status == 0 else f"exit status {status} after SIGTERM"
 
     def close(self) -> None:
-        if self.alive():
-            self.kill()
-        self.process.stdout.close()
-        self.log.close()
+        super().close()
         if self.log_reader is not None:
             os.close(self.log_reader)
+            self.log_reader = None
