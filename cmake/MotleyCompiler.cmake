@@ -7,6 +7,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Not in the cache: project() has put an empty value there. Reports name functions and lines: -g1 has those, in
 # three quarters of the compile time of -g and a third of its objects.
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
+# clang only: tools/coverage.sh reads what programs count.
+set(CMAKE_CXX_FLAGS_COVERAGE "-O1 -g1 -fprofile-instr-generate -fcoverage-mapping")
 
 find_program(MOTLEY_CCACHE ccache)
 if(MOTLEY_CCACHE)
@@ -23,9 +25,15 @@ find_package(Threads REQUIRED)
 add_library(motley_options INTERFACE)
 target_link_libraries(motley_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 
-set(warnings -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
+set(warnings -Wall -Wextra -Wpedantic -Werror -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
              -Wcast-qual -Wformat=2 -Wundef -Wconversion -Wno-sign-conversion
              -Wno-missing-field-initializers)  # designated initialisers leave out what has its default
+# Where files are compiled together, one's names stand in the scope of the others, and none is the main file.
+if(NOT MOTLEY_UNITY)
+  list(APPEND warnings -Wshadow)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND warnings -Wshadow=local -Wno-subobject-linkage)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND warnings -Wno-restrict)  # false alarms on std::string in g++ 12 (its bug 105651)
 endif()

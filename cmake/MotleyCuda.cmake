@@ -60,7 +60,6 @@ if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
 endif()
 
 # Every CUDA file is compiled within a budget of time, memory and registers, and leaves a record.
-find_program(MOTLEY_PYTHON python3 REQUIRED)
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${MOTLEY_PYTHON} ${CMAKE_SOURCE_DIR}/tools/compile_cuda.py
     ${CMAKE_CUDA_COMPILER_LAUNCHER})
 

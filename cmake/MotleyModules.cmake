@@ -28,6 +28,9 @@ function(motley_level module result)
   set(${result} ${level} PARENT_SCOPE)
 endfunction()
 
+# Modules that are large and compute little: with sanitizers the compiler's time is what counts.
+set(unoptimised engine server cli)
+
 # motley_module(NAME [DEPENDS modules...] SOURCES files... [LIBRARIES targets...] [TESTS files...])
 function(motley_module name)
   cmake_parse_arguments(MODULE "" "" "DEPENDS;SOURCES;LIBRARIES;TESTS" ${ARGN})
@@ -62,7 +65,12 @@ function(motley_module name)
   add_library(motley_${name} STATIC ${MODULE_SOURCES})
   target_include_directories(motley_${name} PUBLIC ${door})
   target_link_libraries(motley_${name} PUBLIC ${below} motley_options PRIVATE ${MODULE_LIBRARIES})
+  if(name IN_LIST unoptimised)
+    target_compile_options(motley_${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Sanitize>>:-O0>)
+  endif()
+  # When the folder has been read: it may add sources.
+  cmake_language(EVAL CODE "cmake_language(DEFER CALL motley_unity motley_${name})")
   if(MODULE_TESTS AND MOTLEY_TESTS)
-    motley_test(${name}_tests SOURCES ${MODULE_TESTS} MODULES ${name} LABELS cpu)
+    motley_test(${name} SOURCES ${MODULE_TESTS} MODULES ${name})
   endif()
 endfunction()

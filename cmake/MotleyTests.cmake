@@ -1,5 +1,8 @@
-# Tests carry one of the labels cpu, gpu, server, clients.
-# gpu tests are compiled where nvcc is and run only where a GPU is (ctest --preset gpu).
+# Tests carry one of the labels cpu, gpu, nccl, server, clients, and `long` where `make test-long` runs them and
+# `make test` doesn't. gpu tests are compiled where nvcc is and run only where a GPU is (ctest --preset gpu).
+#
+# A part is the tests of one subject: an object library, which sees no more headers than its modules have. A few
+# programs hold all parts. ctest starts a program once for each of its shards, through tools/run_shard.py.
 
 # What is tested is compiled as it ships, what asks it without the time that -O3 takes. Sanitizers' code is what
 # takes longest to optimise.
@@ -13,37 +16,69 @@ endif()
 
 if(MOTLEY_TESTS)
   find_package(GTest REQUIRED)
-  include(GoogleTest)
   # Every test reads GoogleTest's headers: they are compiled once, which halves the time of most.
-  # Of a program, because code of programs and of libraries is not the same.
-  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
-  add_executable(motley_test_headers ${CMAKE_BINARY_DIR}/test_headers.cc)
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "")
+  add_library(motley_test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cc)
   target_link_libraries(motley_test_headers PRIVATE motley_options GTest::gmock)
   target_compile_options(motley_test_headers PRIVATE ${test_options})
   target_precompile_headers(motley_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
 endif()
 
-# motley_test(NAME SOURCES files... MODULES modules... LABELS labels... [LIBRARIES targets...] [DEFINITIONS defs...]
-#             [FOLDER folder that the tests run in])
+# motley_test(NAME SOURCES files... MODULES modules... [LIBRARIES targets...] [DEFINITIONS defs...])
+# The part test_NAME, which a motley_test_program() must hold.
 function(motley_test name)
-  cmake_parse_arguments(TEST "" "FOLDER" "SOURCES;MODULES;LABELS;LIBRARIES;DEFINITIONS" ${ARGN})
-  list(TRANSFORM TEST_MODULES PREPEND motley_)
-  add_executable(${name} ${TEST_SOURCES})
-  target_link_libraries(${name} PRIVATE ${TEST_MODULES} ${TEST_LIBRARIES} motley_options GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE ${TEST_DEFINITIONS})
-  target_compile_options(${name} PRIVATE ${test_options})
-  target_precompile_headers(${name} REUSE_FROM motley_test_headers)
-  # A semicolon would end the property's value, so several labels travel escaped.
-  string(REPLACE ";" "\;" labels "${TEST_LABELS}")
-  if(NOT TEST_FOLDER)
-    set(TEST_FOLDER ${CMAKE_CURRENT_BINARY_DIR})
+  cmake_parse_arguments(TEST "" "" "SOURCES;MODULES;LIBRARIES;DEFINITIONS" ${ARGN})
+  if(TEST_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "motley_test(${name}): can't read: ${TEST_UNPARSED_ARGUMENTS}")
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${TEST_FOLDER}
-    PROPERTIES LABELS "${labels}" TIMEOUT 300)
+  list(TRANSFORM TEST_MODULES PREPEND motley_)
+  add_library(test_${name} OBJECT ${TEST_SOURCES})
+  target_link_libraries(test_${name} PUBLIC ${TEST_MODULES} ${TEST_LIBRARIES} motley_options GTest::gmock)
+  target_compile_definitions(test_${name} PRIVATE ${TEST_DEFINITIONS})
+  target_compile_options(test_${name} PRIVATE ${test_options})
+  target_precompile_headers(test_${name} REUSE_FROM motley_test_headers)
+  motley_unity(test_${name})
+  set_property(GLOBAL APPEND PROPERTY motley_test_parts ${name})
+endfunction()
+
+# motley_test_program(NAME PARTS parts... SHARDS n LABELS labels... [LIBRARIES object libraries...]
+#                     [FOLDER folder that the tests run in])
+function(motley_test_program name)
+  cmake_parse_arguments(PROGRAM "" "FOLDER;SHARDS" "PARTS;LABELS;LIBRARIES" ${ARGN})
+  if(PROGRAM_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "motley_test_program(${name}): can't read: ${PROGRAM_UNPARSED_ARGUMENTS}")
+  endif()
+  set_property(GLOBAL APPEND PROPERTY motley_parts_in_programs ${PROGRAM_PARTS})
+  list(TRANSFORM PROGRAM_PARTS PREPEND test_)
+  add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/support/main.cc)
+  target_link_libraries(${name} PRIVATE ${PROGRAM_PARTS} ${PROGRAM_LIBRARIES} motley_options GTest::gmock)
+  if(NOT PROGRAM_FOLDER)
+    set(PROGRAM_FOLDER ${CMAKE_CURRENT_BINARY_DIR})
+  endif()
+  math(EXPR last "${PROGRAM_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    math(EXPR number "${shard} + 1")
+    set(test ${name}.${number}of${PROGRAM_SHARDS})
+    add_test(NAME ${test} WORKING_DIRECTORY ${PROGRAM_FOLDER}
+      COMMAND ${MOTLEY_PYTHON} ${CMAKE_SOURCE_DIR}/tools/run_shard.py --shard ${shard} --of ${PROGRAM_SHARDS}
+        --times ${CMAKE_BINARY_DIR}/test_times $<TARGET_FILE:${name}>)
+    set_tests_properties(${test} PROPERTIES LABELS "${PROGRAM_LABELS}" TIMEOUT 3600)
+  endforeach()
+endfunction()
+
+# No part is left out of all programs.
+function(motley_check_test_parts)
+  get_property(parts GLOBAL PROPERTY motley_test_parts)
+  get_property(held GLOBAL PROPERTY motley_parts_in_programs)
+  foreach(part IN LISTS held)
+    list(REMOVE_ITEM parts ${part})
+  endforeach()
+  if(parts)
+    message(FATAL_ERROR "tests that no program holds: ${parts}: add them to a motley_test_program()")
+  endif()
 endfunction()
 
 # The first Python that imports those modules, the private virtual environment's or else the system's; "" where none does.
-find_program(MOTLEY_PYTHON python3 REQUIRED)
 function(motley_python_with modules result)
   set(${result} "" PARENT_SCOPE)
   foreach(python ${CMAKE_SOURCE_DIR}/.venv/bin/python ${MOTLEY_PYTHON})

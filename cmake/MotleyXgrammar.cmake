@@ -15,6 +15,7 @@ endif()
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${MOTLEY_XGRAMMAR}/cpp/*.cc)
 list(FILTER sources EXCLUDE REGEX "/cpp/tvm_ffi/")
 add_library(xgrammar STATIC ${sources})
+motley_unity(xgrammar)
 # The standard that it is written in: clang refuses one of its headers as C++20.
 set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17)
 # What it logs becomes an error of the request: src/engine/grammar/ says how.

@@ -1,6 +1,6 @@
 // Runs a fuzz target without libFuzzer: every seed of a folder, then mutations of them that are the
 // same in every run.
-//   fuzz_NAME CORPUS CURRENT [RUNS [SEED]]
+//   fuzz_replay NAME CORPUS CURRENT [RUNS [SEED]]
 // CURRENT is a file that holds the input being tried, and is gone when all went well: if the target
 // dies, it is the input that broke it.
 
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+#include "fuzz/replay_targets.h"
 
 namespace {
 
@@ -150,7 +150,8 @@ class Mutator {
 
 class Runner {
  public:
-  explicit Runner(fs::path current) : current_(std::move(current)) {}
+  Runner(motley::fuzz::Target target, fs::path current)
+      : target_(target), current_(std::move(current)) {}
 
   void run(const Input& input) {
     {
@@ -162,13 +163,14 @@ class Runner {
         std::exit(2);
       }
     }
-    LLVMFuzzerTestOneInput(input.data(), input.size());
+    target_(input.data(), input.size());
     ++runs_;
   }
 
   int runs() const { return runs_; }
 
  private:
+  motley::fuzz::Target target_;
   fs::path current_;
   int runs_ = 0;
 };
@@ -176,23 +178,28 @@ class Runner {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 3) {
-    std::fprintf(stderr, "usage: %s CORPUS CURRENT [RUNS [SEED]]\n", arguments[0]);
+  if (count < 4) {
+    std::fprintf(stderr, "usage: %s NAME CORPUS CURRENT [RUNS [SEED]]\n", arguments[0]);
     return 2;
   }
-  const int mutations = count > 3 ? std::atoi(arguments[3]) : 4000;
-  const std::vector<Input> seeds = read_seeds(arguments[1]);
+  const motley::fuzz::Target target = motley::fuzz::find_target(arguments[1]);
+  if (target == nullptr) {
+    std::fprintf(stderr, "no fuzz target '%s'\n", arguments[1]);
+    return 2;
+  }
+  const int mutations = count > 4 ? std::atoi(arguments[4]) : 4000;
+  const std::vector<Input> seeds = read_seeds(arguments[2]);
   if (seeds.empty()) {
-    std::fprintf(stderr, "no seeds in %s\n", arguments[1]);
+    std::fprintf(stderr, "no seeds in %s\n", arguments[2]);
     return 2;
   }
-  std::fprintf(stderr, "if this dies, %s holds the input that broke it\n", arguments[2]);
-  Runner runner(arguments[2]);
+  std::fprintf(stderr, "if this dies, %s holds the input that broke it\n", arguments[3]);
+  Runner runner(target, arguments[3]);
   runner.run({});
   for (const Input& seed : seeds) runner.run(seed);
-  Mutator mutator(seeds, count > 4 ? std::strtoull(arguments[4], nullptr, 10) : 1);
+  Mutator mutator(seeds, count > 5 ? std::strtoull(arguments[5], nullptr, 10) : 1);
   for (int i = 0; i < mutations; ++i) runner.run(mutator.next());
-  fs::remove(arguments[2]);
+  fs::remove(arguments[3]);
   std::printf("%d inputs\n", runner.runs());
   return 0;
 }

@@ -2,10 +2,12 @@
 """Compiles one CUDA file as CMake's launcher, and refuses what the compile budget rules out.
 
     compile_cuda.py COMMAND...     # runs the compiler; its record lies beside the object
-    compile_cuda.py --table FOLDER # prints the records of all objects under a folder
+    compile_cuda.py --table FOLDER # prints the records of all objects under a folder, those of a whole build
 
 Refused: notes of ptxas that it runs wgmma one by one or drops register counts (C75xx), spills in a
-kernel that must not have any, more than 60 s of processor time or 4 GB of memory for one file.
+kernel that must not have any, more than 48 kernels or 4 GB of memory for one file. A whole build
+is refused if a rule about spills names no kernel of it. Processor time is no reason to refuse, since it
+depends on the machine and its load: the table marks files of more than 60 s.
 """
 
 import json
@@ -15,18 +17,27 @@ import resource
 import subprocess
 import sys
 
-MAX_SECONDS = 60
+MANY_SECONDS = 60
+MAX_KERNELS = 48
 MAX_BYTES = 4 << 30
 SUFFIX = ".compile.json"
 
 # Kernels that must not spill, by their short names (short_name below). Not on the list, for they do
 # spill: the grouped kernel of 4 blocks a multiprocessor, and those of 64 and 128 rows with adapters.
 NO_SPILLS = [
-    r"grouped_kernel<.*Pages0(, \w+)*>, (8, 3|16, 2|160, 1)>",
+    r"grouped_kernel<TileShape<.*, FactorType0, \w+>, (8, 3|16, 2|160, 1)>",
     r"grouped_kernel<.*, 128, 1>",
-    r"(combine|count_pairs|count_pieces|scatter_pairs|write_pieces|sort_by_label)",
-    r"(multiply|multiply_bulk<.*>|shrink|shrink_all<.*>|expand|activate|route_rows|norm_and_route_rows)",
+    *("combine", "count_pairs", "count_pieces", "scatter_pairs", "write_pieces", "sort_by_label"),
+    *("multiply", "multiply_bulk<.*>", "shrink", "shrink_all<.*>", "expand"),
+    *("activate", "route_rows", "norm_and_route_rows"),
 ]
+
+# Kernels that rules above name and that spill, with the most bytes: two scales and zero points a row
+# leave no registers for the last of a thread's addresses, which are loaded again once a tile.
+MAY_SPILL = {
+    "grouped_kernel<TileShape<CodedWeights<ExpertFormat3>, 2, 2, FactorType0, true>, 16, 2>": 8,
+    "grouped_kernel<TileShape<CodedWeights<ExpertFormat4>, 2, 2, FactorType0, true>, 16, 2>": 24,
+}
 
 
 def short_name(mangled: str) -> str:
@@ -37,6 +48,10 @@ def short_name(mangled: str) -> str:
                   lambda cast: cast.group(0)[1:-1], name)
     name = re.sub(r"(?:\(anonymous namespace\)|\w+)::", "", name)
     return name.removeprefix("void ")
+
+
+def must_not_spill(name: str) -> bool:
+    return any(re.fullmatch(rule, name) for rule in NO_SPILLS)
 
 
 def kernels_of(output: str) -> list[dict]:
@@ -60,12 +75,12 @@ def refusals(record: dict, output: str) -> list[str]:
         if re.search(r"\(C75\d\d\)", line):
             why.append(line.strip())
     for kernel in record["kernels"]:
-        if kernel["spilled"] and any(re.fullmatch(rule, kernel["name"]) for rule in NO_SPILLS):
+        if kernel["spilled"] > MAY_SPILL.get(kernel["name"], 0) and must_not_spill(kernel["name"]):
             why.append(f"{kernel['name']} spills {kernel['spilled']} bytes of registers")
-    if record["seconds"] > MAX_SECONDS:
-        why.append(f"takes {record['seconds']:.0f} s of processor time, more than {MAX_SECONDS}: cut the file")
+    if len(record["kernels"]) > MAX_KERNELS:
+        why.append(f"has {len(record['kernels'])} kernels, more than {MAX_KERNELS}: split the file")
     if record["bytes"] > MAX_BYTES:
-        why.append(f"takes {record['bytes'] >> 20} MiB of memory, more than {MAX_BYTES >> 20}: cut the file")
+        why.append(f"takes {record['bytes'] >> 20} MiB of memory, more than {MAX_BYTES >> 20}: split the file")
     return why
 
 
@@ -95,19 +110,31 @@ def compile_file(command: list[str]) -> int:
     return 0
 
 
-def print_table(folder: pathlib.Path) -> None:
+def rules_without_kernels(records: list[dict]) -> list[str]:
+    """A rule whose names are out of date guards nothing."""
+    names = {kernel["name"] for record in records for kernel in record["kernels"]}
+    return [rule for rule in NO_SPILLS if not any(re.fullmatch(rule, name) for name in names)] + sorted(
+        name for name in MAY_SPILL if name not in names)
+
+
+def print_table(folder: pathlib.Path) -> int:
     records = [json.loads(path.read_text()) for path in sorted(folder.rglob(f"*{SUFFIX}"))]
     print(f"{'CUDA file':<28} {'s':>5} {'MiB':>5} {'kernels':>7} {'registers':>9} {'spilled':>7}")
     for record in records:
         kernels = record["kernels"]
         print(f"{pathlib.Path(record['source']).name:<28} {record['seconds']:>5.1f} {record['bytes'] >> 20:>5} "
               f"{len(kernels):>7} {max((k['registers'] for k in kernels), default=0):>9} "
-              f"{max((k['spilled'] for k in kernels), default=0):>7}")
+              f"{max((k['spilled'] for k in kernels), default=0):>7}"
+              f"{f'  over {MANY_SECONDS} s' if record['seconds'] > MANY_SECONDS else ''}")
     print(f"{'all (0 s: from the cache)':<28} {sum(record['seconds'] for record in records):>5.1f}")
+    stale = rules_without_kernels(records)
+    for rule in stale:
+        print(f"refused: no kernel of this build has the name '{rule}': correct the rule in {pathlib.Path(__file__).name}")
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--table"]:
-        print_table(pathlib.Path(sys.argv[2]))
+        sys.exit(print_table(pathlib.Path(sys.argv[2])))
     else:
         sys.exit(compile_file(sys.argv[1:]))

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """Checks the format, the rules of the architecture, and clang-tidy: tools/lint.py [--jobs N] BUILD_FOLDER
-With --rules-only only the rules, with --format it formats instead; neither needs a build.
+With --quick only format and rules, with --rules-only only the rules, with --format it formats instead; none of these
+needs a build. BUILD_FOLDER is a configured build without unity files (preset tidy).
+
+With --changed clang-tidy reads the files that differ from the tree that .ci/whole/tidy records, and those that include
+them. A run over the whole tree that is clean writes the record anew.
 
 clang-tidy is slow, mostly over the headers of libraries. So files of like flags are read together, as one
 translation unit, and what passed is remembered under ~/.cache/motley/tidy by a hash of all that its result
@@ -10,6 +14,7 @@ depends on: its preprocessed text, its flags, the settings and the program's ver
 import argparse
 import concurrent.futures
 import dataclasses
+import datetime
 import hashlib
 import json
 import os
@@ -21,15 +26,15 @@ import sys
 import tempfile
 import time
 
+import changed
+import together
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIDY = "clang-tidy-19"
 FORMAT = "clang-format-19"
 CODE = (".cc", ".h", ".cu", ".cuh")
 NOT_OURS = {".git", ".venv", ".scratch", ".cache", "build"}  # folders, as .gitignore has them
 MAX_TOGETHER = 16  # files that clang-tidy reads as one: more take its memory
-# What a line that begins with it declares, and not in a class's name.
-OWN_NAME = re.compile(r"^(?=\w)(?!template|TEST|INSTANTIATE|namespace|using namespace|extern)"
-                      r"[\w:<>,*&\[\] ]*?(?<!::)\b(\w+) ?(?:[(={;\[]|:(?!:))", re.MULTILINE)
 # using a::name; or namespace name = ...; (clang-tidy asks of the main file alone whether they are used), but not the constructors that a class takes from its base.
 BROUGHT_NAME = re.compile(r"^ *(?:using (?!(?P<class>\w+)::(?P=class);)[\w:]+::|namespace )(?P<name>\w+)(?:;| = )",
                           re.MULTILINE)
@@ -161,7 +166,7 @@ def unit_of(entry: dict) -> Unit:
     # After the launcher: the compiler and its flags.
     start = next(i for i, word in enumerate(words) if re.search(r"(c|g|clang)\+\+(-\d+)?$", word))
     unit = Unit([pathlib.Path(entry["file"])], words[start], entry["directory"], [], [], {}, set())
-    unit.names = set(OWN_NAME.findall(unit.files[0].read_text()))
+    unit.names = together.own_names(unit.files[0])
     words = iter(words[start + 1 :])
     for word in words:
         if word in ("-o", "-c", "-MF", "-MT", "-include"):
@@ -180,7 +185,8 @@ def unit_of(entry: dict) -> Unit:
 class Tidy:
     """clang-tidy over the .cc files of a compile database, with a cache of what passed."""
 
-    def __init__(self, build: pathlib.Path):
+    def __init__(self, build: pathlib.Path, wanted: set[pathlib.Path] | None):
+        """Of the files `wanted`, or of all."""
         self.cache = pathlib.Path.home() / ".cache" / "motley" / "tidy"
         self.cache.mkdir(parents=True, exist_ok=True)
         version = subprocess.run([TIDY, "--version"], capture_output=True, check=True, text=True).stdout
@@ -190,7 +196,7 @@ class Tidy:
             path = pathlib.Path(entry["file"])
             if path.suffix != ".cc" or not path.is_relative_to(ROOT) or path.is_relative_to(build):
                 continue
-            if not NOT_OURS & set(path.relative_to(ROOT).parts):
+            if not NOT_OURS & set(path.relative_to(ROOT).parts) and (wanted is None or path in wanted):
                 entries.setdefault(path, entry)
         self.files = len(entries)
         self.units: list[Unit] = []
@@ -239,10 +245,36 @@ class Tidy:
         return "" if run.returncode == 0 else run.stdout + run.stderr
 
 
+# What changes how every file is read.
+TIDY_ITSELF = {".clang-tidy", "cmake/MotleyCompiler.cmake"}
+
+
+def wanted_files(code: list[pathlib.Path]) -> set[pathlib.Path] | None:
+    """What --changed has clang-tidy read; None: all."""
+    differs = changed.since_whole_run("tidy")
+    if differs is None or {str(path.relative_to(ROOT)) for path in differs} & TIDY_ITSELF:
+        return None
+    return changed.Includes(code).compiled(differs, (".cc",), all_of_them=False)
+
+
+def tidy_findings(arguments: argparse.Namespace, code: list[pathlib.Path]) -> tuple[list[str], int]:
+    wanted = wanted_files(code) if arguments.changed else None
+    tidy = Tidy(arguments.build.resolve(), wanted)
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        findings = [finding for finding in pool.map(tidy.check, tidy.units) if finding]
+    if wanted is None and not findings:
+        changed.RECORDS.mkdir(parents=True, exist_ok=True)
+        record = changed.RECORDS / "tidy"
+        record.write_text(f"{datetime.date.today()}: clang-tidy over the whole tree: clean\n")
+    return findings, tidy.files
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--rules-only", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--changed", action="store_true")
     parser.add_argument("--format", action="store_true")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="another tree, for --rules-only")
     parser.add_argument("build", type=pathlib.Path, nargs="?")
@@ -257,19 +289,18 @@ def main() -> int:
         findings = check_rules(root, code)
         print(*findings, sep="\n", end="\n" if findings else "")
         return 1 if findings else 0
-    if arguments.build is None or root != ROOT:
-        parser.error("clang-tidy needs the build folder of this tree")
+    if root != ROOT or arguments.build is None and not arguments.quick:
+        parser.error("clang-tidy needs a build folder of this tree")
     findings = check_format(code) + check_rules(root, code)
-    tidy = Tidy(arguments.build.resolve())
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for finding in pool.map(tidy.check, tidy.units):
-            if finding:
-                findings.append(finding)
+    tidied = 0
+    if not arguments.quick:
+        more, tidied = tidy_findings(arguments, code)
+        findings += more
     for finding in findings:
         print(finding)
     seconds = time.monotonic() - start
     verdict = f"{len(findings)} finding(s)" if findings else "clean"
-    print(f"lint: {len(code)} files, clang-tidy over {tidy.files}: {verdict} in {seconds:.0f} s")
+    print(f"lint: {len(code)} files, clang-tidy over {tidied}: {verdict} in {seconds:.0f} s")
     return 1 if findings else 0
 
 

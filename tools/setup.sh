@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing: tools/setup.sh [build] [lint] [fuzz] [python] [clients]
+# Installs what is missing: tools/setup.sh [build] [lint] [fuzz] [coverage] [python] [clients]
 # Debian packages come with apt (as root or through sudo), PyPI packages into .venv, and with `build` the
 # sources that the program is built from into .cache/packages. `clients` fills .cache/clients: one environment
 # for each list of tools/packages/clients. Silent, quick and offline when all is there. MOTLEY_SKIP_SETUP=1 leaves everything to you.
@@ -123,10 +123,10 @@ for part in "$@"; do
   case "$part" in
     python) python=yes ;;
     clients) clients=yes ;;
-    build | lint | fuzz) debian+=("$part") ;;&
+    build | lint | fuzz | coverage) debian+=("$part") ;;&
     build) sources=yes ;;
-    lint | fuzz) ;;
-    *) fail "unknown part '$part': use build, lint, fuzz, python, clients" ;;
+    lint | fuzz | coverage) ;;
+    *) fail "unknown part '$part': use build, lint, fuzz, coverage, python, clients" ;;
   esac
 done
 [ ${#debian[@]} = 0 ] || install_debian "${debian[@]}"

@@ -64,8 +64,7 @@ std::string name_of(const GroupedTiles& t) {
   std::ostringstream name;
   constexpr const char* gathers[] = {"box", "copy", "perm"};
   name << count_rows(t.rows) << "x" << t.width << " " << gathers[static_cast<int>(t.gather)]
-       << (t.sort_inside ? " in" : "") << (t.round_robin ? " turn" : "")
-       << (t.sum_inside ? " sum" : "");
+       << (t.sort_inside ? " in" : "") << (t.sum_inside ? " sum" : "");
   return name.str();
 }
 

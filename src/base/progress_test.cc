@@ -7,21 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/test_clock.h"
+
 namespace motley {
 namespace {
 
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-class ScriptedClock final : public Clock {
- public:
-  TimePoint now() const override { return now_; }
-  void pass(Duration duration) { now_ += duration; }
-
- private:
-  TimePoint now_{};
-};
 
 class ProgressTest : public testing::Test {
  protected:
@@ -35,7 +28,7 @@ class ProgressTest : public testing::Test {
   }
   std::vector<std::string> take() { return std::exchange(shown_, {}); }
 
-  ScriptedClock clock_;
+  test::ScriptedClock clock_;
   std::vector<std::string> shown_;
 };
 
@@ -48,7 +41,7 @@ std::string bar(int filled, const std::string& amounts) {
 TEST_F(ProgressTest, PrintsALineEveryTenPerCent) {
   Progress progress(options(1000));
   for (int i = 0; i < 1000; ++i) {
-    clock_.pass(milliseconds(100));
+    clock_.advance(milliseconds(100));
     progress.advance(1);
   }
   EXPECT_THAT(take(), ElementsAre("loading: 10 % (100 of 1000)\n", "loading: 20 % (200 of 1000)\n",
@@ -65,7 +58,7 @@ TEST_F(ProgressTest, PrintsAtMostOneLineForEachTenthOfAnyTotal) {
     Progress progress(options(total));
     int last_tenth = 0;
     for (std::uint64_t done = 1; done <= total; ++done) {
-      clock_.pass(std::chrono::seconds(2));
+      clock_.advance(std::chrono::seconds(2));
       progress.set(done);
       const auto tenth = static_cast<int>(10 * done / total);
       const bool wanted = tenth > last_tenth && done < total;
@@ -79,10 +72,10 @@ TEST_F(ProgressTest, PrintsAtMostOneLineASecond) {
   Progress progress(options(100));
   progress.set(10);
   EXPECT_THAT(take(), ElementsAre("loading: 10 % (10 of 100)\n"));
-  clock_.pass(milliseconds(999));
+  clock_.advance(milliseconds(999));
   progress.set(50);
   EXPECT_THAT(take(), IsEmpty());
-  clock_.pass(milliseconds(1));
+  clock_.advance(milliseconds(1));
   progress.set(51);
   EXPECT_THAT(take(), ElementsAre("loading: 51 % (51 of 100)\n"));
 }
@@ -91,7 +84,7 @@ TEST_F(ProgressTest, PlainLinesHoldNoControlCharacters) {
   {
     Progress progress(options(10));
     for (int i = 0; i < 5; ++i) {
-      clock_.pass(std::chrono::seconds(3));
+      clock_.advance(std::chrono::seconds(3));
       progress.advance(1);
     }
   }
@@ -106,13 +99,13 @@ TEST_F(ProgressTest, RedrawsTheBarAtMostTenTimesASecond) {
   Progress progress(options(300, true));
   progress.set(10);
   EXPECT_THAT(take(), ElementsAre(bar(1, "10 of 300")));
-  clock_.pass(milliseconds(99));
+  clock_.advance(milliseconds(99));
   progress.set(100);
   EXPECT_THAT(take(), IsEmpty());
-  clock_.pass(milliseconds(1));
+  clock_.advance(milliseconds(1));
   progress.set(150);
   EXPECT_THAT(take(), ElementsAre(bar(15, "150 of 300")));
-  clock_.pass(milliseconds(100));
+  clock_.advance(milliseconds(100));
   progress.set(300);
   EXPECT_THAT(take(), ElementsAre(bar(30, "300 of 300")));
   progress.finish();

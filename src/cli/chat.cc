@@ -81,7 +81,7 @@ class Chat {
     const auto answer = conversation_.say(
         line, [&](const server::ParsedOutput& piece) { screen_.piece(piece); },
         // An interrupt ends the answer, not the chat.
-        [&] { return signals_.wait(std::chrono::milliseconds(0)); });
+        [&] { return signals_.wait(std::chrono::milliseconds(0)) != 0; });
     if (!answer.ok()) {
       MOTLEY_TRY_VOID(engine_.health());
       screen_.show(cat(answer.error().message(), "\n"));
@@ -145,7 +145,7 @@ Result<void> run_chat(const Arguments& arguments, Output output) {
   MOTLEY_TRY_VOID(require_one_replica(settings.compute, "chat"));
   MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
   const HeldSignals signals;
-  MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model));
+  MOTLEY_TRY(const text::ModelText text, load_text(settings));
   MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, EngineStack::load(settings, text));
   Conversation conversation(stack->engine(), text, settings.special_in_untrusted);
   Screen screen(output);
@@ -169,10 +169,12 @@ Result<void> run_chat(const Arguments& arguments, Output output) {
 }  // namespace
 
 Command chat_command() {
+  std::vector<OptionSpec> options = model_option_specs();
+  options.push_back(template_option_spec());
   return {.spec = {.name = "chat",
                    .summary = "talk to a model in the terminal",
                    .positionals = {"MODEL"},
-                   .options = model_option_specs(),
+                   .options = std::move(options),
                    .examples =
                        {"motley chat models/demo",
                         "motley chat models/demo --adapter jargon=models/demo/adapters/jargon"}},

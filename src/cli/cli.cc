@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "base/cat.h"
+#include "base/spelling.h"
 #include "base/system/out_of_memory.h"
 #include "base/version.h"
+#include "cli/lack_of_threads.h"
 #include "cli/options/log_options.h"
 
 namespace motley::cli {
@@ -41,8 +43,13 @@ std::string overview() {
                 command.spec.summary, "\n");
   text += cat("\nnot there yet: ", join(promised),
               "\n\n"
-              "motley COMMAND --help tells more; motley --version prints the version.\n");
+              "motley COMMAND --help says more; motley --version prints the version.\n");
   return text;
+}
+
+std::vector<Command>::const_iterator find_command(const std::vector<Command>& known,
+                                                  std::string_view name) {
+  return std::ranges::find(known, name, [](const Command& each) { return each.spec.name; });
 }
 
 Error unknown_command(std::string_view word) {
@@ -64,8 +71,14 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
     return Error(ErrorCode::invalid_argument, "no command", "", "see motley --help");
   const std::string& first = words.front();
   const std::span<const std::string> rest = words.subspan(1);
+  if (first == "help" && rest.size() == 1) {
+    const std::vector<Command> known = commands();
+    const auto named = find_command(known, rest.front());
+    if (named == known.end()) return unknown_command(rest.front());
+    return output(usage(named->spec)), Result<void>();
+  }
   const bool asks_help = is_help(first) || first == "help";
-  if (asks_help || first == "--version") {
+  if (asks_help || first == "--version" || first == "version") {
     if (!rest.empty())
       return Error(ErrorCode::invalid_argument, cat("one argument too many, ", quote(rest.front())),
                    cat("motley ", first), cat("write ", first, " alone"));
@@ -74,8 +87,7 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
   }
 
   const std::vector<Command> known = commands();
-  const auto command = std::ranges::find(known, std::string_view(first),
-                                         [](const Command& each) { return each.spec.name; });
+  const auto command = find_command(known, first);
   if (command == known.end()) return unknown_command(first);
   if (std::ranges::any_of(rest, is_help)) return output(usage(command->spec)), Result<void>();
   MOTLEY_TRY(const Arguments arguments, Arguments::parse(command->spec, rest));
@@ -88,6 +100,7 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
 Result<void> dispatch_within_memory(std::span<const std::string> words, Output output) {
   Result<void> done = within_memory([&] { return dispatch(words, output); });
   if (done.ok() || !is_out_of_memory_error(done.error())) return done;
+  if (out_of_threads_count() > 0) return no_thread_error();
   return Error(ErrorCode::out_of_memory, "not enough memory", "",
                "free some, or use a machine with more");
 }

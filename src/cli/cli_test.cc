@@ -1,6 +1,5 @@
 #include "cli/cli.h"
 
-#include <array>
 #include <new>
 #include <sstream>
 #include <string>
@@ -36,7 +35,7 @@ TEST(Cli, PrintsItsVersion) {
 }
 
 TEST(Cli, HelpAndVersionTakeNothingElse) {
-  for (const char* word : {"--version", "--help", "-h", "help"}) {
+  for (const char* word : {"--version", "version", "--help", "-h"}) {
     const Outcome outcome = motley({word, "extra"});
     EXPECT_EQ(outcome.status, 2) << word;
     EXPECT_EQ(outcome.output, "") << word;
@@ -50,6 +49,28 @@ TEST(Cli, CommandsTellTheirUsage) {
     const Outcome outcome = motley({"inspect", word});
     EXPECT_EQ(outcome.status, 0) << word;
     EXPECT_THAT(outcome.output, StartsWith("usage: motley inspect [PATH]")) << word;
+  }
+}
+
+TEST(Cli, HelpOfACommandIsItsUsage) {
+  EXPECT_EQ(motley({"help", "serve"}).output, motley({"serve", "--help"}).output);
+  EXPECT_EQ(motley({"help", "serv"}).errors,
+            "motley: unknown command 'serv': did you mean serve?\n");
+  EXPECT_EQ(motley({"help", "serve", "extra"}).errors,
+            "motley: one argument too many, 'serve' (motley help): write help alone\n");
+  EXPECT_EQ(motley({"version"}).output, motley({"--version"}).output);
+}
+
+TEST(Cli, OptionsOfOtherServersAreNamed) {
+  EXPECT_EQ(motley({"serve", "m", "--lora-modules", "a=b"}).errors,
+            "motley: unknown option '--lora-modules' (motley serve): vLLM's --lora-modules is "
+            "--adapter NAME=PATH here, once for each adapter\n");
+  for (const char* option :
+       {"--enable-lora", "--tensor-parallel-size", "--max-model-len", "--gpu-memory-utilization",
+        "--served-model-name", "--dtype", "--api-key", "--quantization", "--model", "-p"}) {
+    const Outcome outcome = motley({"serve", "m", cat(option, "=1")});
+    EXPECT_EQ(outcome.status, 2) << option;
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr(cat("'s ", option, " is ")), HasSubstr("here")));
   }
 }
 
@@ -242,13 +263,6 @@ TEST(Arguments, RefusesAMissingValue) {
   const std::vector<std::string> words = {"--port"};
   EXPECT_THAT(Arguments::parse(spec, words).error().message(),
               HasSubstr("--port needs a value (motley example): write --port N"));
-}
-
-TEST(Closest, FindsSlipsAndNothingElse) {
-  const std::array<std::string_view, 3> words = {"inspect", "serve", "score"};
-  EXPECT_EQ(closest("inspct", words), "inspect");
-  EXPECT_EQ(closest("sevre", words), "serve");
-  EXPECT_EQ(closest("quantum", words), std::nullopt);
 }
 
 }  // namespace

@@ -71,7 +71,10 @@ Conversation::Conversation(engine::Engine& engine, const text::ModelText& text,
       text_(text),
       special_in_untrusted_(special_in_untrusted),
       format_(server::find_chat_format(text)),
-      special_(server::special_tokens(text.tokenizer())) {}
+      special_(server::special_tokens(text.tokenizer())) {
+  for (const std::string& adapter : text.adapters_with_templates())
+    adapter_formats_[adapter] = server::find_chat_format(text, {}, adapter);
+}
 
 engine::Request Conversation::request_for(std::vector<std::int32_t> tokens) const {
   const text::GenerationConfig& defaults = text_.generation();
@@ -95,14 +98,17 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
   json::Array messages = messages_;
   messages.push_back(message("user", text));
   MOTLEY_TRY(text::ModelText::Chat chat,
-             text_.chat({.messages = messages, .now = local_time()}, special_in_untrusted_));
+             text_.chat({.messages = messages, .now = local_time(), .adapter = adapter_},
+                        special_in_untrusted_));
   if (static_cast<std::int64_t>(chat.ids.size()) >= engine_.max_sequence_tokens())
     return Error(ErrorCode::too_long, "the conversation is as long as the model can follow", "",
                  "begin anew with /reset");
   server::TextRules rules{.tokenizer = &text_.tokenizer()};
   const auto& ends = text_.generation().end_tokens;
   rules.ends.insert(ends.begin(), ends.end());
-  const server::ChatFormat format = server::format_for_prompt(format_, chat.text.text);
+  const auto own = adapter_formats_.find(adapter_);
+  const server::ChatFormat format = server::format_for_prompt(
+      own == adapter_formats_.end() ? format_ : own->second, chat.text.text);
   const auto visible = format.visible_tokens(special_);
   rules.visible.insert(visible.begin(), visible.end());
   MOTLEY_TRY(server::Transcript transcript, server::Transcript::make(std::move(rules), 1, 1));

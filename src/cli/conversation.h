@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -44,6 +45,7 @@ class Conversation {
   const text::ModelText& text_;
   bool special_in_untrusted_;
   server::ChatFormat format_;
+  std::map<std::string, server::ChatFormat> adapter_formats_;  // with templates of their own
   std::vector<server::SpecialToken> special_;
   std::string adapter_;
   json::Array messages_;

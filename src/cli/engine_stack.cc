@@ -11,9 +11,11 @@
 #include "base/system/cpu.h"
 #include "base/system/memory.h"
 #include "base/units.h"
+#include "cli/adapter_text.h"
 #include "cli/options/devices.h"
 #include "cli/start_log.h"
 #include "engine/grammar/vocabulary.h"
+#include "lora/files/load.h"
 #include "model/dense_groups.h"
 
 namespace motley::cli {
@@ -31,10 +33,12 @@ constexpr std::int64_t weight_bytes_per_row = std::int64_t{16} << 20;
 constexpr std::uint64_t host_pages_each = 2;  // for each page of a device
 constexpr std::uint64_t host_tier_parts = 2;  // at most one part of the host's free memory
 // Without --kv-memory: the part of the host's free memory for keys and values, and the part of a
-// GPU's memory left to graphs and the driver.
+// GPU's memory left to graphs and the driver. Without --request-memory: the part of the host's
+// memory for requests.
 constexpr std::uint64_t host_parts = 4;
 constexpr std::uint64_t gpu_parts_spared = 32;
 constexpr std::uint64_t least_adapter_memory = std::uint64_t{64} << 20;
+constexpr std::string_view sizes_of_steps = "--kv-memory or --max-batch-tokens";
 
 // Requests without a seed differ between starts of the program.
 std::uint64_t random_seed() {
@@ -82,17 +86,37 @@ Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::u
                {}, cat("give at least ", format_bytes(tier.page_bytes * ranks)));
 }
 
+std::uint64_t default_request_memory(std::uint64_t total) {
+  return std::min(std::uint64_t{2} << 30, total / host_parts);
+}
+
+Error sized_by(Error error, std::string_view option) {
+  if (error.code() != ErrorCode::out_of_memory) return error;
+  return {error.code(), error.what(), error.where(),
+          cat("give less with ", option, ", or free some memory")};
+}
+
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text,
                                                        Watchdog* watchdog) {
-  return load(settings, from_folder(text, watchdog));
+  return load(settings, from_folder(settings, text, watchdog));
 }
 
-EngineStack::Source EngineStack::from_folder(const text::ModelText& text, Watchdog* watchdog) {
+EngineStack::Source EngineStack::from_folder(const ModelSettings& settings,
+                                             const text::ModelText& text, Watchdog* watchdog) {
+  const std::vector<std::string> own = text.adapters_with_templates();
+  const auto compared = std::make_shared<AdapterText>(
+      settings.model, text.config(), std::set<std::string>(own.begin(), own.end()));
+  const auto load = [compared](const engine::AdapterSpec& spec,
+                               const lora::BaseView& base) -> Result<lora::Adapter> {
+    MOTLEY_TRY(lora::Adapter adapter, lora::load_adapter(spec.path, spec.load, base));
+    compared->warn(spec.name, spec.path);
+    return adapter;
+  };
   return {
       .model = [](tensor::Device& device, ModelSettings& of,
                   const ModelRank& rank) { return load_model(of.model, of.compute, device, rank); },
-      .adapter = {},
+      .adapter = load,
       .text = &text,
       .watchdog = watchdog};
 }
@@ -128,7 +152,9 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                .samplers = stack->samplers_.get(),
                                .adapters = stack->store_.get(),
                                .clock = &stack->clock_},
-                              {.max_queue = settings.max_queue, .watchdog = source.watchdog});
+                              {.max_queue = settings.max_queue,
+                               .max_adapters = static_cast<std::size_t>(settings.max_adapters),
+                               .watchdog = source.watchdog});
   MOTLEY_TRY_VOID(cli::load_adapters(*stack->engine_, settings));
   if (!settings.adapters.empty()) parts.done("adapters");
   return stack;
@@ -165,13 +191,19 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
                            .experts = model_->factor_layout(),
                            .directory = on_gpu};
   if (others_ != nullptr) {
-    MOTLEY_TRY(pool.other_ranks, others_->make_pools(pool));
+    auto made = others_->make_pools(pool);
+    if (!made.ok()) return sized_by(std::move(made).error(), "--adapter-memory");
+    pool.other_ranks = *std::move(made);
     pool.shards = model_->base_view().shards();
   }
-  MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
+  auto made = lora::Pool::create(*device_, pool);
+  if (!made.ok()) return sized_by(std::move(made).error(), "--adapter-memory");
+  pool_ = *std::move(made);
   if (!on_gpu) return {};
-  Result<void> made = make_host_pools(settings, std::move(pool));
-  return made.ok() ? std::move(made) : std::move(made).error().within("--adapter-host-memory");
+  Result<void> on_host = make_host_pools(settings, std::move(pool));
+  if (on_host.ok()) return {};
+  constexpr std::string_view option = "--adapter-host-memory";
+  return sized_by(std::move(on_host).error().within(option), option);
 }
 
 // Adapters evicted from the devices are kept on the host.
@@ -232,12 +264,15 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
     options.max_tokens = std::min(longest, options.pages * runner::KvMemory::page_tokens);
   }
   if (others_ != nullptr) {
-    MOTLEY_TRY_VOID(others_->make_runners(options));
+    if (auto made = others_->make_runners(options); !made.ok())
+      return sized_by(std::move(made).error(), sizes_of_steps);
     options.others = others_.get();
     // A page has the same number on every rank.
     options.pages = std::min(options.pages, others_->pages());
   }
-  MOTLEY_TRY(runner_, runner::Runner::create(*model_, *device_, options));
+  auto made = runner::Runner::create(*model_, *device_, options);
+  if (!made.ok()) return sized_by(std::move(made).error(), sizes_of_steps);
+  runner_ = *std::move(made);
   return {};
 }
 

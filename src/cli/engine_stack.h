@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "base/result.h"
 #include "base/system/clock.h"
@@ -35,6 +36,13 @@ struct HostTier {
 // `asked`: --adapter-host-memory, which the ranks of an engine share out; nothing: by default.
 Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::uint64_t> asked);
 
+// The error of memory that an option sizes: where there is no room, its advice names the option.
+Error sized_by(Error error, std::string_view option);
+
+// What all requests may hold at once without --request-memory, where the process may use `total`
+// bytes.
+std::uint64_t default_request_memory(std::uint64_t total);
+
 // A model, its device and memory, and the engine over them.
 class EngineStack {
  public:
@@ -62,7 +70,8 @@ class EngineStack {
   static Result<std::unique_ptr<EngineStack>> load(ModelSettings settings, const Source& source);
   // The model of the settings' folder, adapters of theirs, and grammars. The text must outlive the
   // stack.
-  static Source from_folder(const text::ModelText& text, Watchdog* watchdog);
+  static Source from_folder(const ModelSettings& settings, const text::ModelText& text,
+                            Watchdog* watchdog);
 
   engine::Replica& engine() { return *engine_; }
   const model::Model& model() const { return *model_; }

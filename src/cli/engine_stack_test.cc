@@ -47,6 +47,21 @@ TEST(HostTier, RanksShareOutWhatWasAskedFor) {
             "least 8.0 KiB");
 }
 
+TEST(SizedBy, TheAdviceNamesTheOptionWhereThereIsNoRoom) {
+  const Error full(ErrorCode::out_of_memory, "no room for 2.8 GiB, where RLIMIT_AS leaves 1.0 GiB",
+                   "cpu", "free some memory, or ask for less");
+  EXPECT_EQ(sized_by(full, "--adapter-memory").message(),
+            "no room for 2.8 GiB, where RLIMIT_AS leaves 1.0 GiB (cpu): give less with "
+            "--adapter-memory, or free some memory");
+  const Error other(ErrorCode::invalid_argument, "not a size", "", "give bytes");
+  EXPECT_EQ(sized_by(other, "--adapter-memory").message(), "not a size: give bytes");
+}
+
+TEST(RequestMemory, IsAQuarterOfASmallLimit) {
+  EXPECT_EQ(default_request_memory(64 * gib), 2 * gib);
+  EXPECT_EQ(default_request_memory(gib), gib / 4);
+}
+
 class ScriptedClock final : public Clock {
  public:
   TimePoint now() const override { return time; }

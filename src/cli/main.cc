@@ -7,11 +7,15 @@
 #include "base/log.h"
 #include "base/system/mapped_files.h"
 #include "cli/cli.h"
+#include "cli/lack_of_threads.h"
 #include "engine/grammar/helper.h"
 
 int main(int argc, char** argv) {
-  // If the reader disconnects, writes fail, and the process continues.
+  // If the reader disconnects, or a file grows beyond the limit of the process (ulimit -f), writes
+  // fail, and the process continues.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  motley::cli::explain_lack_of_threads();
   motley::explain_lost_pages();
   const std::vector<std::string> words(argv + 1, argv + argc);
   // The program starts itself with this argument, to follow grammars in separate processes.

@@ -14,6 +14,7 @@
 #include "cli/options/adapter_option.h"
 #include "cli/options/compute_settings.h"
 #include "cli/options/devices.h"
+#include "cli/options/named_folder.h"
 #include "cli/options/option_values.h"
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
@@ -47,15 +48,8 @@ Result<Settings> read_settings(const Arguments& arguments) {
   if (output == nullptr) return wrong_option("no output", "--output", "name a file to write");
   settings.input = *input;
   settings.output = *output;
-  for (const std::string& text : arguments.values("--adapter")) {
-    MOTLEY_TRY(AdapterOption adapter, parse_adapter_option(text));
-    for (const AdapterOption& other : settings.adapters) {
-      if (other.name == adapter.name)
-        return wrong_option(cat("adapter ", quote(adapter.name), " twice"), "--adapter",
-                            "give each a name of its own");
-    }
-    settings.adapters.push_back(std::move(adapter));
-  }
+  MOTLEY_TRY(settings.model, find_model_folder(settings.model, arguments.command()));
+  MOTLEY_TRY(settings.adapters, read_adapter_options(arguments));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings.compute, "score"));
   if (const std::string* const top = arguments.value("--top")) {
@@ -218,6 +212,8 @@ Result<void> run_score(const Arguments& arguments, Output output) {
   // Lines are checked before the weights are loaded, because the config has the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
+  // Opened before the weights are loaded, too: a path that can't be written fails early.
+  MOTLEY_TRY(AtomicFile file, AtomicFile::create(settings.output));
 
   MOTLEY_TRY(const std::unique_ptr<runner::OtherRanks> others,
              make_other_ranks(settings.compute, *device));
@@ -241,8 +237,6 @@ Result<void> run_score(const Arguments& arguments, Output output) {
                             {"adapters", settings.adapters.size()},
                             {"lines", lines.size()}});
 
-  // Opened before the work, so that a path that cannot be written fails early.
-  MOTLEY_TRY(AtomicFile file, AtomicFile::create(settings.output));
   const SteadyClock clock;
   const TimePoint start = clock.now();
   std::uint64_t tokens = 0;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -14,10 +15,12 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/mapped_files.h"
+#include "base/system/memory.h"
 #include "base/system/out_of_memory.h"
 #include "base/system/watchdog.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/forced_end.h"
 #include "cli/idle_memory.h"
 #include "cli/options/devices.h"
 #include "cli/served_engines.h"
@@ -34,14 +37,18 @@ namespace {
 constexpr auto look_up = std::chrono::milliseconds(200);
 // The interval of checks while the model loads; delays the end of a start by up to this.
 constexpr auto look_up_loading = std::chrono::milliseconds(20);
+// For threads to end and for memory to be freed, after the last answer.
+constexpr auto end_time = std::chrono::seconds(15);
 
 struct Settings {
   ModelSettings model;
   server::HttpServer::Options http;
   server::ApiKeys keys;
+  std::optional<std::filesystem::path> key_file;
   std::vector<std::string> cors_origins;
   std::chrono::seconds drain_timeout{};
   std::chrono::seconds watchdog{};  // 0: none
+  bool private_prefixes = false;
   bool strict_fields = false;
   bool request_templates = false;
   server::FormNames forms;
@@ -72,12 +79,19 @@ Result<Settings> read_settings(const Arguments& arguments) {
     MOTLEY_TRY(std::string origin, server::OriginPolicy::parse_origin(text));
     settings.cors_origins.push_back(std::move(origin));
   }
+  for (const std::string& text : arguments.values("--trusted-proxies")) {
+    MOTLEY_TRY(server::TrustedProxies proxies, server::TrustedProxies::parse(text));
+    settings.http.proxies.add(std::move(proxies));
+  }
+  settings.private_prefixes = arguments.has("--private-prefixes");
   if (const std::string* const size = arguments.value("--request-memory")) {
     const auto read = parse_size(*size);
     if (!read.ok() || *read == 0)
       return Error(ErrorCode::invalid_argument, cat("not a size: ", quote(*size)),
                    "--request-memory", "give bytes, or a number with K, M, G or T");
     settings.request_memory = *read;
+  } else if (const auto memory = machine_memory(); memory.ok()) {
+    settings.request_memory = default_request_memory(memory->total);
   }
   settings.strict_fields = arguments.has("--strict-fields");
   settings.request_templates = arguments.has("--allow-request-templates");
@@ -95,6 +109,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   }
   if (const std::string* const file = arguments.value("--api-key-file")) {
     MOTLEY_TRY(settings.keys, server::ApiKeys::load(*file));
+    settings.key_file = *file;
   }
   return settings;
 }
@@ -159,13 +174,16 @@ class Door {
   std::unique_ptr<server::HttpServer> http_;
 };
 
-// Until the model is loaded there is no work to finish: a signal ends the process.
+// Until the model is loaded there is no work to finish: a signal ends the process. SIGHUP is kept
+// for later.
 class EndsWhileLoading {
  public:
-  explicit EndsWhileLoading(const HeldSignals& signals)
-      : watching_([&signals](const std::stop_token& loaded) {
+  explicit EndsWhileLoading(const HeldSignals& signals, std::atomic<bool>& hangup)
+      : watching_([&signals, &hangup](const std::stop_token& loaded) {
           while (!loaded.stop_requested()) {
-            if (!signals.wait(look_up_loading)) continue;
+            const int signal = signals.wait(look_up_loading);
+            if (signal == SIGHUP) hangup = true;
+            if (signal == 0 || signal == SIGHUP) continue;
             log::write_before_end(
                 "motley: interrupted while the model was being loaded: start it again\n");
             std::_Exit(1);
@@ -192,6 +210,8 @@ void announce(Output output, const std::string& line) {
 // The running parts of the server, and the limits of its shutdown.
 struct Serving {
   const HeldSignals& signals;
+  ForcedEnd& forced_end;
+  const std::optional<std::filesystem::path>& key_file;
   engine::Engine& engine;
   server::Service& service;
   server::HttpServer& http;
@@ -209,12 +229,30 @@ void report_lost(const engine::Engine& engine, std::set<int>& reported) {
   }
 }
 
+// At SIGHUP. Requests that are running keep what their old keys allowed.
+void read_keys_again(const Serving& serving) {
+  if (!serving.key_file)
+    return log::info("serve.hangup_ignored", {{"why", "there is no --api-key-file to read again"}});
+  auto keys = within_memory([&] { return server::ApiKeys::load(*serving.key_file); });
+  if (!keys.ok())
+    return log::error("serve.keys_kept", {{"why", keys.error().message()},
+                                          {"advice", "mend the file, and send SIGHUP again"}});
+  const std::size_t count = keys->count();
+  serving.service.set_keys(*std::move(keys));
+  log::info("serve.keys_read", {{"keys", count}});
+}
+
 // Runs until a signal asks the server to end, or the engine has stopped. Running requests then
-// finish, unless they take too long or a second signal comes.
+// finish, unless they take too long or a second signal arrives.
 Result<void> serve_until_ended(const Serving& serving) {
   IdleMemory idle;
   std::set<int> lost;
-  while (!serving.signals.wait(look_up)) {
+  while (true) {
+    const int signal = serving.signals.wait(look_up);
+    if (signal == SIGHUP)
+      read_keys_again(serving);
+    else if (signal != 0)
+      break;
     report_lost(serving.engine, lost);
     MOTLEY_TRY_VOID(serving.engine.health());
     serving.reserve.restore();
@@ -224,16 +262,15 @@ Result<void> serve_until_ended(const Serving& serving) {
   }
   log::info("serve.ending", {{"connections", serving.http.connections()},
                              {"seconds", serving.drain_timeout.count()}});
+  serving.forced_end.arm(serving.drain_timeout + end_time);
   serving.service.shut_down();
   const auto end = std::chrono::steady_clock::now() + serving.drain_timeout;
   // On this thread, because no other may be available when memory has run out.
-  for (bool cut = false; !serving.http.drain(std::chrono::milliseconds(0));) {
-    const bool signalled = serving.signals.wait(look_up);
-    if (cut || (!signalled && std::chrono::steady_clock::now() < end)) continue;
+  for (bool cut = false; !serving.http.drain(look_up);) {
+    if (cut || std::chrono::steady_clock::now() < end) continue;
     cut = true;
     log::warning("serve.cutting_off",
-                 {{"connections", serving.http.connections()},
-                  {"why", signalled ? "a second signal" : "--drain-timeout is over"}});
+                 {{"connections", serving.http.connections()}, {"why", "--drain-timeout is over"}});
     serving.engine.shutdown(engine::Engine::Drain::cancel);
     serving.http.stop();
   }
@@ -259,26 +296,43 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
           .watchdog = watchdog,
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
+          .private_prefixes = settings.private_prefixes,
           .health = [&files] { return files.health(); },
           .request_memory_bytes = settings.request_memory};
+}
+
+// Settings that are right on one's own machine, and may surprise where others can connect.
+void warn_of_openness(const Settings& settings, const server::HttpServer& http) {
+  if (!settings.keys.required() && !http.is_loopback())
+    log::warning("serve.open_to_network",
+                 {{"host", settings.http.host},
+                  {"effect", "every machine that can connect may use the server"},
+                  {"advice", "give --api-key-file, or listen on 127.0.0.1"}});
+  if (settings.adapter_loading && !settings.adapter_root)
+    log::warning("serve.adapters_from_anywhere",
+                 {{"advice", "give --adapter-root where clients are not yourself"}});
 }
 
 Result<void> run_serve(const Arguments& arguments, Output output) {
   MOTLEY_TRY(Settings settings, read_settings(arguments));
   prepare_memory_return();
-  const HeldSignals signals;
+  // Sent by mistake or by other tools; the default of each is to end the process.
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM}) std::signal(signal, SIG_IGN);
+  const HeldSignals signals(HeldSignals::Hangup::asks);
   MOTLEY_TRY(settings.model.compute, choose_devices(std::move(settings.model.compute)));
   const log::Background background;
+  ForcedEnd forced_end(signals);
   MemoryReserve reserve;
   raise_file_limit();
   const SteadyClock clock;
   const TimePoint start = clock.now();
   StartLog parts(clock);
   const MappedFilesWatch watch;
-  MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model.model));
+  MOTLEY_TRY(const text::ModelText text, load_text(settings.model));
   parts.done("tokenizer and templates");
   MOTLEY_TRY(const std::unique_ptr<Door> door, Door::open(settings.http));
-  std::optional<EndsWhileLoading> loading(signals);
+  std::atomic<bool> hangup = false;
+  std::optional<EndsWhileLoading> loading(std::in_place, signals, hangup);
   std::optional<Watchdog> watchdog;
   if (settings.watchdog.count() > 0) watchdog.emplace(settings.watchdog, &clock);
   Watchdog* const watching = watchdog ? &*watchdog : nullptr;
@@ -292,20 +346,23 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   server::Service service(text, engines->engine(),
                           service_options(settings, *engines, *door, watch, watching));
   door->lead_to(service);
-  if (settings.adapter_loading && !settings.adapter_root)
-    log::warning("serve.adapters_from_anywhere",
-                 {{"advice", "give --adapter-root where clients are not yourself"}});
+  warn_of_openness(settings, door->http());
   log_forms(service.chat_format(), text);
   log::info("start.ready", {{"seconds", seconds(clock.now() - start)}});
   announce(output, cat("serving ", printable(settings.model.name), " at http://",
                        host_of_url(settings.http.host), ":", door->http().port(), "\n"));
 
-  const Result<void> ended = serve_until_ended({.signals = signals,
-                                                .engine = engines->engine(),
-                                                .service = service,
-                                                .http = door->http(),
-                                                .drain_timeout = settings.drain_timeout,
-                                                .reserve = reserve});
+  const Serving serving{.signals = signals,
+                        .forced_end = forced_end,
+                        .key_file = settings.key_file,
+                        .engine = engines->engine(),
+                        .service = service,
+                        .http = door->http(),
+                        .drain_timeout = settings.drain_timeout,
+                        .reserve = reserve};
+  if (hangup) read_keys_again(serving);
+  const Result<void> ended = serve_until_ended(serving);
+  forced_end.arm(end_time);
   // No handler may run when the service is destroyed, and no sink may exist when the door is.
   engines->engine().shutdown(engine::Engine::Drain::cancel);
   door->http().stop();
@@ -326,7 +383,13 @@ Command serve_command() {
       {"--cors-origin", "ORIGIN",
        "a server whose web pages may use this one, or * for all; without it only our own page may",
        true},
-      {"--request-memory", "SIZE", "for what all requests hold at once, prompts and answers (2G)"},
+      {"--trusted-proxies", "CIDR[,CIDR]",
+       "addresses of proxies, whose X-Forwarded-For names the client and X-Forwarded-Host the "
+       "server",
+       true},
+      {"--private-prefixes", "", "shares cached prompts within one client's requests alone"},
+      {"--request-memory", "SIZE",
+       "for what all requests hold at once, prompts and answers (2G, at most a quarter of memory)"},
       {"--strict-fields", "", "refuses requests with fields that are not known"},
       {"--allow-request-templates", "", "takes chat_template of a request"},
       {"--tool-form", "NAME",
@@ -335,6 +398,7 @@ Command serve_command() {
       {"--allow-adapter-loading", "", "lets clients load and unload adapters"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"}};
+  options.push_back(template_option_spec());
   const std::vector<OptionSpec> model = model_option_specs();
   options.insert(options.end(), model.begin(), model.end());
   return {

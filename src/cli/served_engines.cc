@@ -27,7 +27,7 @@ Result<std::unique_ptr<ServedEngines>> ServedEngines::load(const ModelSettings& 
     served->stacks_.push_back(std::move(stack));
     return served;
   }
-  EngineStack::Source source = EngineStack::from_folder(text, watchdog);
+  EngineStack::Source source = EngineStack::from_folder(settings, text, watchdog);
   source.gate = std::make_shared<dist::LaunchGate>();
   std::vector<engine::Replica*> engines;
   for (int i = 0; i < replicas; ++i) {

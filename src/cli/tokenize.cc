@@ -9,6 +9,7 @@
 #include "base/system/files.h"
 #include "cli/command.h"
 #include "cli/input_lines.h"
+#include "cli/options/named_folder.h"
 #include "text/chat/chat_request.h"
 #include "text/model_text.h"
 
@@ -38,6 +39,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   if (arguments.has("--chat")) settings.work = Work::chat;
   if (arguments.has("--decode")) settings.work = Work::decode;
   if (!settings.lines && !settings.work) settings.work = Work::encode;
+  MOTLEY_TRY(settings.model, find_folder(settings.model));
   return settings;
 }
 

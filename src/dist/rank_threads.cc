@@ -8,7 +8,8 @@
 
 namespace motley::dist {
 
-RankThreads::RankThreads(RankGroup& group, Watch watch) : group_(group), watch_(std::move(watch)) {
+RankThreads::RankThreads(RankGroup& group, Watch watch, const Clock* clock)
+    : group_(group), watch_(std::move(watch)), clock_(clock_or_steady(clock)) {
   for (int rank = 1; rank < group.ranks(); ++rank)
     threads_.emplace_back([this, rank] { serve(rank); });
 }
@@ -43,7 +44,6 @@ bool RankThreads::look_again(int rank) {
 void RankThreads::serve(int rank) {
   // Steps of GPUs follow each other closely, and to wake a thread from deep sleep takes as long as
   // several sums.
-  constexpr std::chrono::microseconds between_looks(100);
   constexpr std::chrono::microseconds spin(200);
   std::uint64_t served = 0;
   bool looks = false;
@@ -58,14 +58,14 @@ void RankThreads::serve(int rank) {
     }
   };
   for (;;) {
-    if (looks && !changed_.wait_for(held, between_looks, is_called)) {
+    if (looks && !clock_.wait_until(changed_, held, clock_.now() + between_looks, is_called)) {
       held.unlock();
       looks = look_again(rank);
       held.lock();
       if (!looks) spin_until_called();
       continue;
     }
-    changed_.wait(held, is_called);
+    clock_.wait_until(changed_, held, TimePoint::max(), is_called);
     if (stopping_) return;
     served = calls_;
     held.unlock();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "base/system/clock.h"
 #include "dist/communicator.h"
 
 namespace motley::dist {
@@ -19,8 +21,9 @@ class RankThreads {
   // What a rank looks at on its own thread behind its work, again and again until it is true
   // or the next call begins: whether its GPU is done. An error ends the group. Empty: nothing.
   using Watch = std::function<Result<bool>(int rank)>;
-  // The group must outlive it.
-  explicit RankThreads(RankGroup& group, Watch watch = {});
+  // The group must outlive it, and the clock of the waits too; null: the steady clock.
+  explicit RankThreads(RankGroup& group, Watch watch = {}, const Clock* clock = nullptr);
+  static constexpr std::chrono::microseconds between_looks{100};
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
   ~RankThreads();
@@ -38,6 +41,7 @@ class RankThreads {
 
   RankGroup& group_;
   Watch watch_;
+  const Clock& clock_;
   std::mutex lock_;
   std::condition_variable changed_;
   std::uint64_t calls_ = 0;

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <new>
 #include <thread>
 #include <vector>
@@ -11,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/test_clock.h"
+#include "base/test_waits.h"
 #include "dist/thread_ranks.h"
 
 namespace motley::dist {
@@ -60,13 +61,21 @@ TEST(RankThreads, AnErrorOfARankInTheMiddleOfTheWorkEndsItForAll) {
 TEST(RankThreads, RanksAreWatchedBetweenCallsUntilTheyAreDone) {
   ThreadRanks group({.ranks = 3});
   std::array<std::atomic<int>, 3> looks{};
-  RankThreads threads(group, [&](int rank) -> Result<bool> {
+  test::ScriptedClock clock;
+  const auto look = [&](int rank) -> Result<bool> {
     return ++looks[static_cast<std::size_t>(rank)] == 3;
-  });
+  };
+  RankThreads threads(group, look, &clock);
   const auto nothing = [](int) { return Result<void>(); };
+  clock.wait_for_threads(2, TimePoint::max(), "ranks 1 and 2 wait for their first call");
   ASSERT_TRUE(threads.run(nothing).ok());
-  while (looks[1] + looks[2] < 6) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int looked = 0; looked < 3; ++looked) {
+    clock.wait_for_threads(2, clock.now() + RankThreads::between_looks, "ranks 1 and 2 look again");
+    EXPECT_EQ(looks[1], looked);
+    EXPECT_EQ(looks[2], looked);
+    clock.advance(RankThreads::between_looks);
+  }
+  clock.wait_for_threads(2, TimePoint::max(), "ranks 1 and 2 are done and wait for a call");
   EXPECT_EQ(looks[0], 0);
   EXPECT_EQ(looks[1], 3);
   EXPECT_EQ(looks[2], 3);
@@ -85,7 +94,7 @@ TEST(RankThreads, AnErrorBetweenCallsEndsTheGroup) {
   const auto nothing = [](int) { return Result<void>(); };
   ASSERT_TRUE(threads.run(nothing).ok());
   gone = true;
-  while (group.rank(0).status().ok()) std::this_thread::yield();
+  test::wait_for("the group has failed", [&] { return !group.rank(0).status().ok(); });
   const auto next = threads.run(nothing);
   ASSERT_FALSE(next.ok());
   EXPECT_EQ(next.error().message(), "the GPU is gone (rank 1)");

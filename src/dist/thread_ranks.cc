@@ -186,6 +186,7 @@ class ThreadRanks::Member final : public Communicator {
 
 ThreadRanks::ThreadRanks(const Options& options)
     : options_(options),
+      clock_(clock_or_steady(options.clock)),
       arrived_(static_cast<std::size_t>(options.ranks), false),
       calls_(static_cast<std::size_t>(options.ranks)) {
   MOTLEY_CHECK(options.ranks > 0, "at least one rank");
@@ -241,15 +242,16 @@ Result<void> ThreadRanks::meet(int rank, const Call& call) {
     }
   }
   const auto is_over = [&] { return meetings_.load(std::memory_order_acquire) != meeting; };
-  const TimePoint begin = SteadyClock().now();
-  while (SteadyClock().now() - begin < spin) {
+  const TimePoint deadline = clock_.now() + options_.max_wait;
+  const TimePoint spun = SteadyClock().now() + spin;
+  while (SteadyClock().now() < spun) {
     if (is_over()) return {};
     if (failed_.load(std::memory_order_acquire)) break;
     std::this_thread::yield();
   }
   std::unique_lock held(lock_);
-  const bool woken = changed_.wait_until(held, begin + options_.max_wait,
-                                         [&] { return is_over() || failure_.has_value(); });
+  const bool woken = clock_.wait_until(changed_, held, deadline,
+                                       [&] { return is_over() || failure_.has_value(); });
   if (is_over()) return {};
   if (woken) return *failure_;
   return fail_locked(

@@ -27,6 +27,7 @@ class ThreadRanks final : public RankGroup {
     int ranks = 1;
     // A rank that has not arrived this long after another began to wait for it is lost.
     Duration max_wait = std::chrono::seconds(60);
+    const Clock* clock = nullptr;  // of that wait; null: the steady clock
   };
 
   explicit ThreadRanks(const Options& options);
@@ -53,6 +54,7 @@ class ThreadRanks final : public RankGroup {
   std::optional<Error> mismatch_locked() const;
 
   Options options_;
+  const Clock& clock_;
   std::vector<std::unique_ptr<Member>> members_;
 
   std::atomic<std::uint64_t> meetings_{0};  // that all ranks came to

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/test_clock.h"
 
 namespace motley::dist {
 namespace {
@@ -209,15 +210,25 @@ TEST_P(Ranks, ARankThatFailsEndsTheCallsOfAllOthers) {
   });
 }
 
-TEST(ThreadRanks, ARankThatNeverComesIsNamed) {
-  ThreadRanks group({.ranks = 4, .max_wait = std::chrono::milliseconds(50)});
+TEST(ThreadRanks, ARankThatDoesNotArriveInTimeIsNamed) {
+  constexpr std::chrono::seconds max_wait(60);
+  test::ScriptedClock clock;
+  ThreadRanks group({.ranks = 4, .max_wait = max_wait, .clock = &clock});
+  std::thread time([&] {
+    clock.wait_for_threads(3, TimePoint(max_wait), "ranks 0, 1 and 3 wait for rank 2");
+    clock.advance(max_wait - Duration(1));
+    EXPECT_TRUE(group.rank(2).status().ok()) << "it still has time";
+    clock.advance(Duration(1));
+  });
   on_ranks(group, [&](Communicator& own) {
     if (own.rank() == 2) return;
     std::vector<float> numbers(10, 1.0F);
     const auto result = own.all_reduce(numbers, Communicator::Part::own, {});
     ASSERT_FALSE(result.ok());
-    EXPECT_THAT(result.error().message(), HasSubstr("rank 2 did not come to a sum over ranks"));
+    EXPECT_EQ(result.error().message(),
+              "rank 2 did not come to a sum over ranks within 1 min 00 s");
   });
+  time.join();
   // Too late.
   EXPECT_FALSE(group.rank(2).barrier({}).ok());
 }

@@ -17,6 +17,7 @@
 #include "base/system/watchdog.h"
 #include "engine/executor.h"
 #include "engine/replicas/replica.h"
+#include "engine/residency/adapter_directory.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/sampling/sampler.h"
 #include "engine/scheduling/admission.h"
@@ -54,7 +55,8 @@ using Message =
 // A list, so that a message that has been allocated can be queued without failing.
 using Messages = std::list<Message>;
 
-// The interval at which the list of adapters is updated while nothing is loaded or unloaded.
+// The interval at which counts of sequences by adapter are published while nothing is loaded or
+// unloaded.
 constexpr Duration describe_every = std::chrono::milliseconds(100);
 
 Error stopping_error() {
@@ -73,6 +75,7 @@ class ThreadedEngine final : public Replica {
         max_ranks_(executor_->limits().mix_rank),
         scheduler_(executor_, store_, clock_,
                    {.adapter_patience = options.adapter_patience,
+                    .max_adapters = options.max_adapters,
                     .prefix_cache = options.prefix_cache,
                     .validate = options.validate,
                     .watchdog = options.watchdog}) {
@@ -108,15 +111,31 @@ class ThreadedEngine final : public Replica {
   }
 
   std::vector<AdapterInfo> adapters() const override {
-    const std::lock_guard held(lock_);
-    std::vector<AdapterInfo> named = stats_.adapters;
+    std::vector<AdapterInfo> named = stats().adapters;
     std::erase_if(named,
                   [](const AdapterInfo& info) { return info.state == AdapterState::draining; });
     return named;
   }
+  std::optional<AdapterInfo> adapter(std::string_view name) const override {
+    AdapterDirectory::Shared known;
+    {
+      const std::lock_guard held(lock_);
+      known = directory_.find(name);
+    }
+    return known == nullptr ? std::nullopt : std::optional(known->info);
+  }
+  // Adapters are copied without the lock, which steps need too.
   Stats stats() const override {
-    const std::lock_guard held(lock_);
-    return stats_;
+    std::vector<AdapterDirectory::Shared> named;
+    Stats stats;
+    {
+      const std::lock_guard held(lock_);
+      stats = stats_;
+      named = directory_.list();
+    }
+    stats.adapters.reserve(named.size());
+    for (const AdapterDirectory::Shared& each : named) stats.adapters.push_back(each->info);
+    return stats;
   }
   Standing standing(std::span<const ScaledAdapter> adapters) const override {
     const std::lock_guard held(lock_);
@@ -124,8 +143,8 @@ class ThreadedEngine final : public Replica {
                       .sequences = stats_.running + stats_.waiting +
                                    static_cast<std::int64_t>(preparing_.size() + posted_submits_)};
     for (const ScaledAdapter& each : adapters) {
-      const auto known = named_.find(each.name);
-      standing.ready_adapters.push_back(known != named_.end() && known->second.ready);
+      const AdapterDirectory::Shared known = directory_.find(each.name);
+      standing.ready_adapters.push_back(known != nullptr && known->ready);
     }
     return standing;
   }
@@ -160,13 +179,6 @@ class ThreadedEngine final : public Replica {
   }
 
  private:
-  // An adapter that requests can name, and how it can be mixed.
-  struct Named {
-    int rank = 0;
-    std::string exclusive;
-    bool ready = false;  // where steps read it, or on its way there
-  };
-
   static RequestBounds bounds_of(const Executor::Limits& limits) {
     return {.vocabulary = limits.vocabulary,
             .sequence_tokens =
@@ -200,12 +212,12 @@ class ThreadedEngine final : public Replica {
     if (stopping_) return stopping_error();
     int ranks = 0;
     for (const ScaledAdapter& each : request.adapters) {
-      const auto known = named_.find(each.name);
-      if (known == named_.end())
+      const AdapterDirectory::Shared known = directory_.find(each.name);
+      if (known == nullptr)
         return Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)), "adapters",
                      "name one that is loaded");
-      ranks += known->second.rank;
-      const std::string& exclusive = known->second.exclusive;
+      ranks += known->rank;
+      const std::string& exclusive = known->exclusive;
       if (exclusive.empty() || (request.adapters.size() == 1 && each.scale == 1)) continue;
       return Error(ErrorCode::invalid_argument,
                    cat(quote(each.name), " can't be mixed or scaled: ", exclusive), "adapters",
@@ -253,7 +265,7 @@ class ThreadedEngine final : public Replica {
   std::string ranks_locked(const Request& request) const {
     std::vector<std::string> each;
     for (const ScaledAdapter& adapter : request.adapters)
-      each.push_back(cat(quote(adapter.name), " (", named_.find(adapter.name)->second.rank, ")"));
+      each.push_back(cat(quote(adapter.name), " (", directory_.find(adapter.name)->rank, ")"));
     return join(each, " and ");
   }
 
@@ -509,19 +521,15 @@ class ThreadedEngine final : public Replica {
     unpublished_ = !within_memory([this] { describe_adapters(); }).ok();
   }
 
+  // Only what has changed: there may be thousands of names.
   void describe_adapters() {
     described_ = clock_->now();
     scheduler_.count_by_adapter();
-    std::vector<AdapterInfo> infos = scheduler_.residency().describe();
-    std::map<std::string, Named, std::less<>> named;
-    for (const auto& [name, entry] : scheduler_.residency().entries()) {
-      if (entry->draining) continue;
-      const bool ready = !entry->is<AdapterEntry::Absent>();
-      named.emplace(name, Named{entry->rank, entry->exclusive, ready});
-    }
+    AdapterDirectory::Changes changes = AdapterDirectory::changes_of(scheduler_.residency());
+    scheduler_.residency().forget_changes();
+    AdapterDirectory::Changes before;  // freed without the lock
     const std::lock_guard held(lock_);
-    std::swap(stats_.adapters, infos);
-    std::swap(named_, named);
+    before = directory_.apply(std::move(changes));
   }
 
   static constexpr Duration shortest_wait = std::chrono::milliseconds(1);
@@ -568,12 +576,18 @@ class ThreadedEngine final : public Replica {
   bool ended_ = false;
   std::optional<Error> broken_;
   Stats stats_;
-  std::map<std::string, Named, std::less<>> named_;
+  AdapterDirectory directory_;
 
   std::thread thread_;  // last: it uses all of the above
 };
 
 }  // namespace
+
+std::optional<AdapterInfo> Engine::adapter(std::string_view name) const {
+  std::vector<AdapterInfo> all = adapters();
+  const auto found = std::ranges::find(all, name, &AdapterInfo::name);
+  return found == all.end() ? std::nullopt : std::optional(std::move(*found));
+}
 
 std::unique_ptr<Engine> Engine::create(const Collaborators& collaborators, const Options& options) {
   return Replica::create(collaborators, options);

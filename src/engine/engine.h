@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -40,6 +42,9 @@ struct EngineOptions {
   // together, for this long times the number of sequences that run with it.
   Duration adapter_patience = std::chrono::seconds(1);
   bool prefix_cache = true;
+  // The limit of adapters by name, those being loaded included. Each takes about 1 KiB, and a line
+  // of lists of models.
+  std::size_t max_adapters = 10'000;
   Watchdog* watchdog = nullptr;  // of steps; must outlive the engine
   // Checks all invariants after every step.
   bool validate =
@@ -90,6 +95,8 @@ class Engine {
 
   // The adapters that a request may name now, in order of name.
   virtual std::vector<AdapterInfo> adapters() const = 0;
+  // One of them, without a look at the others; nothing if no request may name it now.
+  virtual std::optional<AdapterInfo> adapter(std::string_view name) const;
   virtual Stats stats() const = 0;
   // The longest sequence, prompt and output together, that can be served.
   virtual std::int64_t max_sequence_tokens() const = 0;

@@ -1,9 +1,7 @@
 #include "engine/engine.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <random>
 #include <thread>
 
@@ -11,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/system/watchdog.h"
+#include "base/test_waits.h"
 #include "engine/test_world.h"
 
 namespace motley::engine::test {
@@ -22,44 +21,35 @@ class WaitingSink final : public RequestSink {
   explicit WaitingSink(int choices = 1) : memory_(choices) {}
 
   void started(const StartEvent& event) override {
-    tell([&] { memory_.started(event); });
+    monitor_.change([&] { memory_.started(event); });
   }
   void prompt_scored(const PromptEvent& event) override {
-    tell([&] { memory_.prompt_scored(event); });
+    monitor_.change([&] { memory_.prompt_scored(event); });
   }
   void token(const TokenEvent& event) override {
-    tell([&] { memory_.token(event); });
+    monitor_.change([&] { memory_.token(event); });
   }
   void choice_finished(const ChoiceEvent& event) override {
-    tell([&] { memory_.choice_finished(event); });
+    monitor_.change([&] { memory_.choice_finished(event); });
   }
   void finished(const Usage& usage) override {
-    tell([&] { memory_.finished(usage); });
+    monitor_.change([&] { memory_.finished(usage); });
   }
   void failed(const Error& error) override {
-    tell([&] { memory_.failed(error); });
+    monitor_.change([&] { memory_.failed(error); });
   }
 
-  const MemorySink& wait() {
-    std::unique_lock held(lock_);
-    changed_.wait(held, [this] { return memory_.closed(); });
+  const MemorySink& wait() const {
+    monitor_.wait("the request ends", [this] { return memory_.closed(); });
     return memory_;
   }
-  void wait_for_tokens(std::size_t count) {
-    std::unique_lock held(lock_);
-    changed_.wait(held, [&] { return memory_.closed() || memory_.tokens[0].size() >= count; });
+  void wait_for_tokens(std::size_t count) const {
+    monitor_.wait("the request has its first tokens",
+                  [&] { return memory_.closed() || memory_.tokens[0].size() >= count; });
   }
 
  private:
-  template <class Event>
-  void tell(Event event) {
-    const std::lock_guard held(lock_);
-    event();
-    changed_.notify_all();
-  }
-
-  std::mutex lock_;
-  std::condition_variable changed_;
+  motley::test::Monitor monitor_;
   MemorySink memory_;
 };
 
@@ -102,7 +92,9 @@ class ForeseeingExecutor final : public FakeExecutor {
     if (--pieces_ == 0) ready_.set_value(sites_);
     return true;
   }
-  lora::SiteSet wait_until_ready() { return ready_.get_future().get(); }
+  lora::SiteSet wait_until_ready() {
+    return motley::test::get(ready_, "steps with the loaded adapters are prepared");
+  }
   std::atomic<bool> ahead_fails = false;
 
  private:
@@ -123,12 +115,12 @@ struct EngineWorld {
     std::promise<Result<void>> answer;
     engine->load_adapter({.name = name, .path = name}, replace,
                          [&](Result<void> result) { answer.set_value(std::move(result)); });
-    return answer.get_future().get();
+    return motley::test::get(answer, "the load is answered");
   }
   Result<void> unload(const std::string& name) {
     std::promise<Result<void>> answer;
     engine->unload_adapter(name, [&](Result<void> result) { answer.set_value(std::move(result)); });
-    return answer.get_future().get();
+    return motley::test::get(answer, "the unload is answered");
   }
   std::vector<std::int32_t> expected(const Request& request) const {
     std::vector<lora::Mix::KeyPart> key;
@@ -173,13 +165,13 @@ class StuckExecutor final : public FakeExecutor {
 
   Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
                     FunctionRef<void()> meanwhile) override {
-    let_go_.get_future().wait();
+    begun.set();
+    may_end.wait("the test lets the step end");
     return FakeExecutor::step(chunks, outputs, meanwhile);
   }
-  void let_step_go() { let_go_.set_value(); }
 
- private:
-  std::promise<void> let_go_;
+  motley::test::Event begun;
+  motley::test::Event may_end;
 };
 
 TEST(Engine, AStuckStepIsLoggedWithItsContentsAndReportedUntilItEnds) {
@@ -190,8 +182,9 @@ TEST(Engine, AStuckStepIsLoggedWithItsContentsAndReportedUntilItEnds) {
                     const bool end = line.find("watchdog.ended") != line.npos;
                     (end ? ended : stalled).set_value(std::string(line));
                   }});
-  const SteadyClock clock;
-  Watchdog watchdog(std::chrono::milliseconds(300), &clock);
+  ScriptedClock clock;
+  constexpr std::chrono::seconds limit(30);
+  Watchdog watchdog(limit, &clock);
   StuckExecutor executor(WorldOptions{}.limits);
   FakeStore store(8);
   store.put("law", 1, 1);
@@ -203,16 +196,19 @@ TEST(Engine, AStuckStepIsLoggedWithItsContentsAndReportedUntilItEnds) {
     std::promise<void> loaded;
     engine->load_adapter({.name = "law", .path = "law"}, false,
                          [&](const Result<void>&) { loaded.set_value(); });
-    loaded.get_future().get();
+    motley::test::get(loaded, "the load is answered");
     const auto sink = std::make_shared<WaitingSink>();
     const Request request{.tokens = prompt(7), .adapters = {{"law", 1}}, .max_tokens = 1};
     ASSERT_TRUE(engine->submit(request, sink).ok());
-    const std::string line = stalled.get_future().get();
+    executor.begun.wait("the step begins");
+    EXPECT_FALSE(watchdog.stall());
+    clock.advance(limit);
+    const std::string line = motley::test::get(stalled, "the watchdog logs the step");
     EXPECT_NE(line.find("7 rows of 1 sequences, adapters: law"), line.npos) << line;
     EXPECT_TRUE(watchdog.stall());
-    executor.let_step_go();
+    executor.may_end.set();
     sink->wait();
-    ended.get_future().get();
+    motley::test::get(ended, "the watchdog logs the end of the step");
     EXPECT_FALSE(watchdog.stall());
   }
   EXPECT_EQ(watchdog.stalls()[static_cast<std::size_t>(Watchdog::Work::step)], 1);
@@ -299,6 +295,27 @@ TEST(Engine, LoadsReplacesAndUnloads) {
   ASSERT_TRUE(world.unload("a").ok());
   EXPECT_TRUE(world.engine->adapters().empty());
   EXPECT_EQ(world.unload("a").error().code(), ErrorCode::not_found);
+}
+
+TEST(Engine, PublishesWhatChangesOfEachAdapter) {
+  EngineWorld world;
+  for (const std::uint32_t i : {0U, 1U, 2U}) world.store.put(cat("a", i), 1, i);
+  for (const char* const name : {"a2", "a0", "a1"}) ASSERT_TRUE(world.load(name).ok());
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const AdapterInfo& each : world.engine->adapters()) all.push_back(each.name);
+    return all;
+  };
+  EXPECT_EQ(names(), (std::vector<std::string>{"a0", "a1", "a2"}));
+  EXPECT_EQ(world.engine->adapter("a1").value().path, "a1");
+  EXPECT_FALSE(world.engine->adapter("a3").has_value());
+  ASSERT_TRUE(world.unload("a1").ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{"a0", "a2"}));
+  EXPECT_FALSE(world.engine->adapter("a1").has_value());
+  // The same name again, with other content.
+  world.store.put("a1", 2, 7);
+  ASSERT_TRUE(world.load("a1").ok());
+  EXPECT_EQ(world.engine->adapter("a1").value().pages, 2);
 }
 
 // Steps of a new adapter are prepared while the engine is idle, before any request.

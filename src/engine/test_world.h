@@ -14,6 +14,7 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "base/system/out_of_memory.h"
+#include "base/test_clock.h"
 #include "engine/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/scheduling/scheduler.h"
@@ -24,14 +25,7 @@
 // runs its jobs on request, and sinks that record events.
 namespace motley::engine::test {
 
-class ScriptedClock final : public Clock {
- public:
-  TimePoint now() const override { return now_; }
-  void advance(Duration duration) { now_ += duration; }
-
- private:
-  TimePoint now_;
-};
+using motley::test::ScriptedClock;
 
 inline std::uint64_t stir(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
@@ -380,9 +374,11 @@ struct WorldOptions {
                              .vocabulary = 97};
   std::uint64_t adapter_pages = 8;
   bool prefix_cache = true;
+  std::size_t max_adapters = 0;  // unlimited
+  bool validate = true;          // every step
 };
 
-// A scheduler on fakes; every step is validated.
+// A scheduler on fakes.
 class World {
  public:
   explicit World(const WorldOptions& options = {})
@@ -390,8 +386,9 @@ class World {
         store(options.adapter_pages),
         scheduler(&executor, &store, &clock,
                   {.adapter_patience = std::chrono::milliseconds(500),
+                   .max_adapters = options.max_adapters,
                    .prefix_cache = options.prefix_cache,
-                   .validate = true}) {}
+                   .validate = options.validate}) {}
 
   // Loads an adapter with this many pages.
   void add_adapter(const std::string& name, int pages, std::uint32_t seed, bool pinned = false) {

@@ -73,6 +73,13 @@ CacheLayout cache_layout(const GroupedAttention& block) {
   return {.heads = block.kv_heads, .key_width = block.head_dim, .value_width = block.head_dim};
 }
 
+kernels::AttentionShape attention_shape(const GroupedAttention& block, std::int64_t sequences) {
+  return {.sequences = sequences,
+          .heads = block.heads,
+          .kv_heads = block.kv_heads,
+          .value_width = block.head_dim};
+}
+
 namespace {
 
 // A norm over the full width, of which each rank has a part.

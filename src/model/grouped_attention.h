@@ -28,6 +28,8 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
                                                 std::int32_t layer);
 
 CacheLayout cache_layout(const GroupedAttention& block);
+// For the scratch of steps with so many sequences.
+kernels::AttentionShape attention_shape(const GroupedAttention& block, std::int64_t sequences);
 
 // x [R, hidden] -> the layer's result [R, hidden].
 ValueId append(const GroupedAttention& block, ValueId x, Builder& pass);

@@ -83,6 +83,14 @@ CacheLayout cache_layout(const LatentAttention& block) {
           .key_tail = block.sizes.rope_dim};
 }
 
+// All heads read one latent row.
+kernels::AttentionShape attention_shape(const LatentAttention& block, std::int64_t sequences) {
+  return {.sequences = sequences,
+          .heads = block.heads,
+          .kv_heads = 1,
+          .value_width = block.sizes.kv_rank};
+}
+
 namespace {
 
 // Limits the scratch of a step for latents, keys and values, unless its own rows take more.
@@ -254,6 +262,10 @@ ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& p
   }
   pass.list().serve(ops::Alternative::all_rows);
   return pass.sum_over_ranks(pass.linear(block.o, attended, "attention"));
+}
+
+ValueId append(const LatentAttention& block, ValueId x, Builder& pass) {
+  return append(block, x, can_expand(block, pass.device()), pass);
 }
 
 }  // namespace motley::model

@@ -42,6 +42,8 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                                               std::int32_t layer);
 
 CacheLayout cache_layout(const LatentAttention& block);
+// For the scratch of steps with so many sequences.
+kernels::AttentionShape attention_shape(const LatentAttention& block, std::int64_t sequences);
 
 // Whether steps may use expanded form, and for how many positions at most.
 bool can_expand(const LatentAttention& block, const ops::Context& context);
@@ -49,5 +51,7 @@ std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::
 
 // x [R, hidden] -> the layer's result [R, hidden]. `expands`: in either form.
 ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass);
+// In either form where the device can.
+ValueId append(const LatentAttention& block, ValueId x, Builder& pass);
 
 }  // namespace motley::model

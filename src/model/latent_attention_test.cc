@@ -12,6 +12,7 @@
 #include "kernels/elementary.h"
 #include "lora/test_world.h"
 #include "model/forward/forward.h"
+#include "model/grouped_attention.h"
 #include "tensor/device/cpu_device.h"
 
 namespace motley::model {
@@ -368,6 +369,26 @@ INSTANTIATE_TEST_SUITE_P(Blocks, LatentAttentionForms,
                            return cat(shape.heads, "_heads_q_rank_", shape.sizes.q_rank,
                                       "_kv_rank_", shape.sizes.kv_rank);
                          });
+
+// Every kind of attention says by itself what its scratch must hold: with a kind that does not,
+// Model does not compile.
+TEST(AttentionShape, IsWhatTheLayersKernelsRead) {
+  const GroupedAttention grouped{.heads = 12, .kv_heads = 3, .head_dim = 64};
+  const kernels::AttentionShape of_grouped = attention_shape(grouped, 5);
+  EXPECT_EQ(of_grouped.sequences, 5);
+  EXPECT_EQ(of_grouped.heads, 12);
+  EXPECT_EQ(of_grouped.kv_heads, 3);
+  EXPECT_EQ(of_grouped.value_width, 64);
+  LatentAttention latent;
+  latent.heads = 16;
+  latent.sizes.kv_rank = 24;
+  latent.sizes.value_dim = 8;
+  const kernels::AttentionShape of_latent = attention_shape(latent, 2);
+  EXPECT_EQ(of_latent.sequences, 2);
+  EXPECT_EQ(of_latent.heads, 16);
+  EXPECT_EQ(of_latent.kv_heads, 1) << "all heads read the latent";
+  EXPECT_EQ(of_latent.value_width, 24);
+}
 
 }  // namespace
 }  // namespace motley::model

@@ -308,17 +308,8 @@ bool Model::shrinks_alike(const Model& other) const {
 Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& workspace) const {
   kernels::AttentionScratchSize most;
   for (const Layer& layer : layers_) {
-    kernels::AttentionShape shape{.sequences = sequences};
-    if (const auto* grouped = std::get_if<GroupedAttention>(&layer.attention)) {
-      shape.heads = grouped->heads;
-      shape.kv_heads = grouped->kv_heads;
-      shape.value_width = grouped->head_dim;
-    } else {
-      const auto& latent = std::get<LatentAttention>(layer.attention);
-      shape.heads = latent.heads;
-      shape.kv_heads = 1;
-      shape.value_width = latent.sizes.kv_rank;
-    }
+    const kernels::AttentionShape shape = std::visit(
+        [&](const auto& block) { return attention_shape(block, sequences); }, layer.attention);
     const kernels::AttentionScratchSize size = kernels_->attention_scratch(shape, kernels_->on({}));
     most.partials = std::max(most.partials, size.partials);
     most.counters = std::max(most.counters, size.counters);
@@ -342,7 +333,8 @@ std::int64_t Model::max_expanded(std::int64_t rows, std::int64_t tokens) const {
   std::int64_t most = 0;
   for (const Layer& layer : layers_) {
     const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
-    if (latent == nullptr || !can_expand(*latent, context({}))) return 0;
+    if (latent == nullptr) continue;  // it has one form
+    if (!can_expand(*latent, context({}))) return 0;
     const std::int64_t own = model::max_expanded(*latent, rows, tokens);
     most = most == 0 ? own : std::min(most, own);
   }
@@ -354,14 +346,6 @@ namespace {
 // Numbers of the values that callers provide memory for.
 enum External : std::uint8_t { sum, addend, logits, external_count };
 
-ValueId append(const std::variant<GroupedAttention, LatentAttention>& attention, ValueId x,
-               Builder& pass) {
-  if (const auto* const grouped = std::get_if<GroupedAttention>(&attention))
-    return append(*grouped, x, pass);
-  const auto& latent = std::get<LatentAttention>(attention);
-  return append(latent, x, can_expand(latent, pass.device()), pass);
-}
-
 }  // namespace
 
 void Model::list_ops() {
@@ -372,7 +356,9 @@ void Model::list_ops() {
   ValueId result = ops::no_value;
   for (const Layer& layer : layers_) {
     if (result != ops::no_value) hidden = pass.add(hidden, result);
-    result = append(layer.attention, pass.norm(layer.input_norm, hidden), pass);
+    const ValueId attended = pass.norm(layer.input_norm, hidden);
+    result = std::visit([&](const auto& block) { return append(block, attended, pass); },
+                        layer.attention);
     hidden = pass.add(hidden, result);
     const ValueId x = pass.norm(layer.ffn_norm, hidden);
     result = std::visit([&](const auto& block) { return append(block, x, pass); }, layer.ffn);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <mutex>
 
@@ -15,11 +16,19 @@ using ::testing::ElementsAre;
 
 constexpr std::size_t large = std::size_t{1} << 20;
 
+// The bound of all waits.
+constexpr auto max_wait = std::chrono::seconds(60);
+
+void expect_set(std::promise<void>& promise, const char* what) {
+  EXPECT_EQ(promise.get_future().wait_for(max_wait), std::future_status::ready)
+      << "waited for " << what;
+}
+
 // Tasks that record when they run, on workers that are blocked until all are queued.
 class HeldWorkers {
  public:
   explicit HeldWorkers(int threads = 1) : workers_({.threads = threads}) {
-    workers_.submit("holder", 1, [this] { let_go_.get_future().wait(); });
+    workers_.submit("holder", 1, [this] { release_.get_future().wait(); });
   }
 
   FairWorkers::Ticket add(const std::string& client, std::size_t bytes, const std::string& name) {
@@ -33,14 +42,14 @@ class HeldWorkers {
   void hurry(const FairWorkers::Ticket& ticket) { workers_.hurry(ticket); }
 
   std::vector<std::string> run() {
-    let_go_.set_value();
-    done_.get_future().wait();
+    release_.set_value();
+    expect_set(done_, "all tasks");
     const std::lock_guard lock(mutex_);
     return order_;
   }
 
  private:
-  std::promise<void> let_go_;
+  std::promise<void> release_;
   std::promise<void> done_;
   std::mutex mutex_;
   std::atomic<int> tasks_ = 0;
@@ -83,22 +92,23 @@ TEST(FairWorkers, WhatIsHurriedComesNextAndOnce) {
 }
 
 TEST(FairWorkers, LargeTasksLeaveAThreadToTheSmall) {
-  FairWorkers workers({.threads = 2});
-  std::promise<void> let_go;
-  const std::shared_future<void> held = let_go.get_future().share();
+  std::promise<void> release;
+  const std::shared_future<void> held = release.get_future().share();
   std::promise<void> ended;
+  std::promise<void> small;
   int large_tasks = 3;
+  FairWorkers workers({.threads = 2});  // last, so that it is destroyed first
   for (int i = 0; i < 3; ++i) {
     workers.submit("a", large, [&] {
       held.wait();
       if (--large_tasks == 0) ended.set_value();  // one at a time
     });
   }
-  std::promise<void> small;
   workers.submit("b", 1, [&] { small.set_value(); });
-  small.get_future().wait();
-  let_go.set_value();
-  ended.get_future().wait();
+  expect_set(small, "a small task while large ones run");
+  EXPECT_EQ(large_tasks, 3) << "they wait";
+  release.set_value();
+  expect_set(ended, "the large tasks");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/cat.h"
 #include "base/units.h"
 #include "server/mailbox.h"
+#include "server/suggestions.h"
 
 namespace motley::server {
 namespace {
@@ -34,7 +35,7 @@ constexpr std::size_t share_step_bytes = std::size_t{1} << 20;
 class Generation {
  public:
   Generation(Exchange& exchange, engine::Engine& engine, GenerationPlan& plan,
-             Transcript transcript, RequestBudget::Share& share)
+             Transcript transcript, MemoryBudget::Share& share)
       : exchange_(exchange),
         engine_(engine),
         plan_(plan),
@@ -69,12 +70,26 @@ class Generation {
  private:
   Result<void> submit() {
     ids_.reserve(plan_.requests.size());
+    // All of them name the same.
+    const std::vector<engine::ScaledAdapter> named = plan_.requests.front().adapters;
     for (std::size_t i = 0; i < plan_.requests.size(); ++i) {
       auto id = engine_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
-      if (!id.ok()) return as_clients_see(id.error(), {});
+      if (!id.ok()) return refused(id.error(), named);
       ids_.push_back(*id);
     }
     return {};
+  }
+
+  // An unknown adapter is an unknown model to clients.
+  Error refused(const Error& error, std::span<const engine::ScaledAdapter> named) const {
+    const Error seen = as_clients_see(error, {});
+    if (error.code() != ErrorCode::not_found) return seen;
+    const auto known = engine_.adapters();
+    const auto unknown = std::ranges::find_if(named, [&](const engine::ScaledAdapter& each) {
+      return std::ranges::find(known, each.name, &engine::AdapterInfo::name) == known.end();
+    });
+    if (unknown == named.end()) return seen;
+    return {seen.code(), seen.what(), seen.where(), model_advice(unknown->name, plan_.base, known)};
   }
 
   void cancel_all() {
@@ -122,10 +137,10 @@ class Generation {
                    cat("the answer has grown to ", format_bytes(bytes), ", and a request may take ",
                        format_bytes(plan_.max_memory_bytes)),
                    "", "stream it, or set max_tokens");
-    const RequestBudget::Refusal refusal = share_.grow(more);
-    if (refusal != RequestBudget::Refusal::none)
+    const MemoryBudget::Refusal refusal = share_.grow(more);
+    if (refusal != MemoryBudget::Refusal::none)
       return Error(ErrorCode::busy,
-                   refusal == RequestBudget::Refusal::all
+                   refusal == MemoryBudget::Refusal::all
                        ? "the memory for requests is used up"
                        : "the memory for requests from one address is used up",
                    "", "try again later, stream the answer, or set max_tokens");
@@ -215,7 +230,7 @@ class Generation {
   engine::Engine& engine_;
   GenerationPlan& plan_;
   Transcript transcript_;
-  RequestBudget::Share& share_;
+  MemoryBudget::Share& share_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<engine::RequestId> ids_;
   std::size_t charged_ = plan_.charge.kept_bytes;  // for what is kept of the answer
@@ -227,7 +242,7 @@ class Generation {
 }  // namespace
 
 asio::awaitable<void> run_generation(Exchange& exchange, engine::Engine& engine,
-                                     GenerationPlan plan, RequestBudget::Share share) {
+                                     GenerationPlan plan, MemoryBudget::Share share) {
   auto transcript = Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices);
   if (!transcript.ok()) {
     co_await exchange.send(plan.write_error(transcript.error(), exchange.request().id));

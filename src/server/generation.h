@@ -5,7 +5,7 @@
 #include "engine/engine.h"
 #include "server/api/generation_plan.h"
 #include "server/http/exchange.h"
-#include "server/request_budget.h"
+#include "server/http/memory_budget.h"
 
 namespace motley::server {
 
@@ -13,6 +13,6 @@ namespace motley::server {
 // cancels the work. `share` has taken the plan's charge; it grows with what is kept of the answer,
 // and is released when that has been sent.
 boost::asio::awaitable<void> run_generation(Exchange& exchange, engine::Engine& engine,
-                                            GenerationPlan plan, RequestBudget::Share share);
+                                            GenerationPlan plan, MemoryBudget::Share share);
 
 }  // namespace motley::server

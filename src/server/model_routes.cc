@@ -12,6 +12,7 @@
 #include "server/api/tokenize_reply.h"
 #include "server/route_path.h"
 #include "server/service.h"
+#include "server/suggestions.h"
 
 namespace motley::server {
 namespace {
@@ -34,9 +35,10 @@ std::string unescaped(std::string_view text) {
   return result;
 }
 
-Error unknown_model(std::string_view id) {
+Error unknown_model(std::string_view id, std::string_view base,
+                    std::span<const engine::AdapterInfo> adapters) {
   return {ErrorCode::not_found, cat("no model ", quote(id)), "model",
-          "GET /v1/models lists those there are"};
+          model_advice(id, base, adapters)};
 }
 
 // Fields with paths on the server, which no answer shows.
@@ -83,15 +85,13 @@ asio::awaitable<void> Service::list_models(Exchange& exchange) {
 asio::awaitable<void> Service::one_model(Exchange& exchange) {
   const std::string id = unescaped(plain_path(exchange.request().path).substr(model_prefix.size()));
   const std::string& base = options_.planner.base;
-  const auto adapters = engine_.adapters();
-  const auto adapter =
-      std::ranges::find(adapters, adapter_part(id, base), &engine::AdapterInfo::name);
+  const auto adapter = engine_.adapter(adapter_part(id, base));
   if (id == base)
     co_await exchange.send(json_response(json::write(model_object(id, nullptr))));
-  else if (adapter != adapters.end())
+  else if (adapter)
     co_await exchange.send(json_response(json::write(model_object(adapter->name, &*adapter))));
   else
-    co_await exchange.send(error_response(unknown_model(id)));
+    co_await exchange.send(error_response(unknown_model(id, base, engine_.adapters())));
 }
 
 asio::awaitable<void> Service::version(Exchange& exchange) {
@@ -105,23 +105,22 @@ asio::awaitable<void> Service::tokenizer_info(Exchange& exchange) {
 
 asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
                                                       Planning<TokenizePlan> planning,
-                                                      RequestBudget::Share& share) {
+                                                      MemoryBudget::Share& share) {
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   if (!planned.ok()) co_return planned;
-  const auto adapters = engine_.adapters();
   for (const engine::ScaledAdapter& each : planned->adapters)
-    if (std::ranges::find(adapters, each.name, &engine::AdapterInfo::name) == adapters.end())
-      co_return unknown_model(planned->model);
+    if (!engine_.adapter(each.name))
+      co_return unknown_model(planned->model, options_.planner.base, engine_.adapters());
   const std::size_t bytes = sizeof(TokenizePlan) + planned->ids.capacity() * sizeof(std::int32_t);
-  if (share.grow(bytes) != RequestBudget::Refusal::none)
+  if (share.grow(bytes) != MemoryBudget::Refusal::none)
     co_return Error(ErrorCode::busy, "the memory for requests is used up", "", "try again later");
   say(planned->notices, exchange);
   co_return planned;
 }
 
 asio::awaitable<void> Service::count_tokens(Exchange& exchange) {
-  RequestBudget::Share share(budget_, exchange.request().address);
+  MemoryBudget::Share share(budget_, exchange.request().address);
   const auto counted = co_await tokens(exchange, &GenerationPlanner::count_tokens, share);
   if (!counted.ok()) {
     co_await exchange.send(messages_error(counted.error(), exchange.request().id));
@@ -131,7 +130,7 @@ asio::awaitable<void> Service::count_tokens(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::tokenize(Exchange& exchange) {
-  RequestBudget::Share share(budget_, exchange.request().address);
+  MemoryBudget::Share share(budget_, exchange.request().address);
   auto plan = co_await tokens(exchange, &GenerationPlanner::tokenize, share);
   if (!plan.ok()) {
     co_await exchange.send(error_response(plan.error()));
@@ -144,7 +143,7 @@ asio::awaitable<void> Service::tokenize(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::detokenize(Exchange& exchange) {
-  RequestBudget::Share share(budget_, exchange.request().address);
+  MemoryBudget::Share share(budget_, exchange.request().address);
   auto plan = co_await tokens(exchange, &GenerationPlanner::detokenize, share);
   if (!plan.ok()) {
     co_await exchange.send(error_response(plan.error()));

@@ -30,8 +30,10 @@ class NoticeOfDeparture {
   Exchange& exchange_;
 };
 
+inline Error client_went_away() { return {ErrorCode::cancelled, "the client went away"}; }
+
 // Runs longer work on the workers, while the connection's executor is free. `cancelled` is set when
-// the client disconnects.
+// the client disconnects; work that has not begun by then is not done.
 template <class Work>
 auto on_workers(FairWorkers& workers, Exchange& exchange, std::atomic<bool>& cancelled, Work work)
     -> boost::asio::awaitable<std::invoke_result_t<Work>> {
@@ -47,8 +49,9 @@ auto on_workers(FairWorkers& workers, Exchange& exchange, std::atomic<bool>& can
   });
   const HttpRequest& request = exchange.request();
   const Result<void> posted = within_memory([&] {
-    ticket = workers.submit(request.address, request.body.size(),
-                            [handover, &work] { handover->give(within_memory(work)); });
+    ticket = workers.submit(request.address, request.body.size(), [handover, &work, &cancelled] {
+      handover->give(cancelled ? Made(client_went_away()) : within_memory(work));
+    });
   });
   std::optional<Made> made;
   if (posted.ok())

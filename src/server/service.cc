@@ -22,6 +22,7 @@
 #include "server/on_workers.h"
 #include "server/playground.h"
 #include "server/route_path.h"
+#include "server/suggestions.h"
 
 namespace motley::server {
 namespace {
@@ -176,8 +177,9 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
     : text_(text),
       engine_(engine),
       options_(std::move(options)),
+      keys_(options_.keys),
       origins_(options_.origins),
-      budget_(options_.request_memory_bytes),
+      budget_(options_.request_memory_bytes, options_.request_memory_bytes / 2),
       planner_(text_, within(limits_within(budget_.max_address_bytes()), options_.planner)),
       started_(std::time(nullptr)),
       workers_({.threads = options_.workers}) {}
@@ -214,7 +216,7 @@ HeadVerdict Service::admit(const HttpHead& head) {
   }
   verdict.max_body_bytes = head.method == "OPTIONS" ? unused_body_bytes : route->max_body_bytes;
   verdict.authorized =
-      options_.keys.required() && options_.keys.allow(head.authorization, head.api_key);
+      options_.keys.required() && keys_.get()->allow(head.authorization, head.api_key);
   return verdict;
 }
 
@@ -259,13 +261,24 @@ asio::awaitable<Result<void>> Service::decode(Exchange& exchange) {
   const auto work = [&]() -> Result<std::string> {
     const auto details = [&] { return cat("id ", request.id, ", bytes ", request.body.size()); };
     const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::request, details);
-    return decode_body(request.body, coding, request.max_body_bytes,
-                       [&](std::size_t bytes) { return exchange.charge_body(bytes); });
+    const auto charge = [&](std::size_t bytes) -> Result<void> {
+      if (gone) return client_went_away();
+      return exchange.charge_body(bytes);
+    };
+    return decode_body(request.body, coding, request.max_body_bytes, charge);
   };
   Result<std::string> body = co_await on_workers(workers_, exchange, gone, work);
   if (!body.ok()) co_return body.error();
   exchange.replace_body(*std::move(body));
   co_return Result<void>();
+}
+
+Error Service::no_route(std::string_view path) {
+  std::vector<std::string_view> paths;
+  for (const Route& route : routes())
+    if (route.path != model_prefix) paths.push_back(route.path);
+  return {ErrorCode::not_found, cat("no route ", quote(path)), "",
+          path_advice(plain_path(path), paths)};
 }
 
 // The answer if the body need not be read.
@@ -274,9 +287,7 @@ std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead&
     return error_writer(head.path)(error, head.id);
   };
   if (const auto wrong = origins_.check_host(head)) return write_error(*wrong);
-  if (route == nullptr)
-    return write_error(
-        {ErrorCode::not_found, cat("no route ", quote(head.path)), "", "see /v1/models and /"});
+  if (route == nullptr) return write_error(no_route(head.path));
   if (head.method == "OPTIONS" && route->for_pages) return std::nullopt;
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   if (method != route->method && !(route->posts_too && method == "POST")) {
@@ -302,7 +313,7 @@ std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead&
 }
 
 std::optional<Error> Service::access_refusal(const Route& route, const HttpHead& head) const {
-  if (route.guarded && !options_.keys.allow(head.authorization, head.api_key))
+  if (route.guarded && !keys_.get()->allow(head.authorization, head.api_key))
     return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
                  "send Authorization: Bearer KEY, or X-Api-Key: KEY");
   if (!route.for_pages && !options_.adapter_loading)
@@ -396,7 +407,6 @@ template <class Plan>
 asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> planning) {
   std::atomic<bool> cancelled = false;
   const auto work = [&]() -> Result<Plan> {
-    if (cancelled) return Error(ErrorCode::cancelled, "the client went away");
     const HttpRequest& request = exchange.request();
     const auto details = [&] { return cat("id ", request.id, ", bytes ", request.body.size()); };
     const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::request, details);
@@ -410,19 +420,19 @@ template asio::awaitable<Result<TokenizePlan>> Service::plan(Exchange& exchange,
                                                              Planning<TokenizePlan> planning);
 
 Result<void> Service::charge(GenerationPlan& plan, const std::string& client,
-                             RequestBudget::Share& share) {
+                             MemoryBudget::Share& share) {
   const RequestLimits& limits = planner_.options().limits;
   plan.max_memory_bytes = limits.memory_bytes;
   if (Result<void> fits = check_charge(plan.charge, limits); !fits.ok()) {
     counts_.refuse("too_large");
     return fits;
   }
-  const RequestBudget::Refusal refusal = share.grow(plan.charge.admitted_bytes);
-  if (refusal == RequestBudget::Refusal::none) return {};
+  const MemoryBudget::Refusal refusal = share.grow(plan.charge.admitted_bytes);
+  if (refusal == MemoryBudget::Refusal::none) return {};
   counts_.refuse("memory");
   const std::string needs = cat("the request needs ", format_bytes(plan.charge.admitted_bytes),
                                 " (", plan.charge.fields, "), and ");
-  if (refusal == RequestBudget::Refusal::all)
+  if (refusal == MemoryBudget::Refusal::all)
     return Error(ErrorCode::busy,
                  cat(needs, "others have taken ", format_bytes(budget_.used_bytes()), " of the ",
                      format_bytes(budget_.max_bytes()), " for requests"),
@@ -439,7 +449,7 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
   const std::string client = exchange.request().address;
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
-  RequestBudget::Share share(budget_, client);
+  MemoryBudget::Share share(budget_, client);
   if (exchange.gone()) co_return;
   Result<void> admitted = planned.ok() ? charge(*planned, client, share) : planned.error();
   const ErrorWriter write_error = error_writer(exchange.request().path);
@@ -449,7 +459,12 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
   }
   say(planned->notices, exchange);
   planned->write_error = write_error;
-  for (engine::Request& each : planned->requests) each.client = client;
+  planned->base = options_.planner.base;
+  for (engine::Request& each : planned->requests) {
+    each.client = client;
+    // An address has no line break.
+    if (options_.private_prefixes) each.cache_salt = cat(client, "\n", each.cache_salt);
+  }
   co_await run_generation(exchange, engine_, *std::move(planned), std::move(share));
 }
 
@@ -464,7 +479,7 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
       return Error(ErrorCode::invalid_argument, "the base model has that name", "lora_name",
                    "choose another");
     sent = request.spec.path;
-    MOTLEY_TRY(request.spec.path, resolve_adapter_path(sent, options_.adapter_root));
+    MOTLEY_TRY_VOID(place_adapter(request.spec, options_.adapter_root));
     return request;
   };
   const auto wanted = co_await on_workers(workers_, exchange, gone, read);

@@ -17,9 +17,9 @@
 #include "server/fair_workers.h"
 #include "server/http/exchange.h"
 #include "server/http/http_stats.h"
+#include "server/http/memory_budget.h"
 #include "server/metrics.h"
 #include "server/origin_policy.h"
-#include "server/request_budget.h"
 
 namespace motley::server {
 
@@ -34,6 +34,8 @@ class Service {
     Watchdog* watchdog = nullptr;                // must outlive the service
     bool adapter_loading = false;
     std::optional<std::filesystem::path> adapter_root = {};
+    // Prompts share the prefix cache with those of the same client alone.
+    bool private_prefixes = false;
     int workers = 2;  // threads that parse, render and tokenise
     // Health of what is neither the engine's nor the service's; may be empty.
     std::function<Result<void>()> health = {};
@@ -57,6 +59,9 @@ class Service {
   // The error format for clients of a path, whether the route exists or not.
   static ErrorWriter error_writer(std::string_view path);
 
+  // Thread-safe: later requests need one of these keys. Whether any is needed stays as it was.
+  void set_keys(ApiKeys keys) { keys_.replace(std::move(keys)); }
+
   // Thread-safe: later requests get 503.
   void shut_down() { shutting_down_ = true; }
 
@@ -70,6 +75,7 @@ class Service {
 
   using Answer = boost::asio::awaitable<void>;
   static const Route* route_at(std::string_view path);
+  static Error no_route(std::string_view path);
   Answer dispatch(Exchange& exchange, const Route& route);
   Answer playground(Exchange& exchange);
   Answer health(Exchange& exchange);
@@ -102,15 +108,16 @@ class Service {
   boost::asio::awaitable<Result<Plan>> plan(Exchange& exchange, Planning<Plan> planning);
   boost::asio::awaitable<Result<TokenizePlan>> tokens(Exchange& exchange,
                                                       Planning<TokenizePlan> planning,
-                                                      RequestBudget::Share& share);
+                                                      MemoryBudget::Share& share);
   void say(const Notices& notices, Exchange& exchange);
-  Result<void> charge(GenerationPlan& plan, const std::string& client, RequestBudget::Share& share);
+  Result<void> charge(GenerationPlan& plan, const std::string& client, MemoryBudget::Share& share);
 
   const text::ModelText& text_;
   engine::Engine& engine_;
   Options options_;
+  CurrentApiKeys keys_;
   OriginPolicy origins_;
-  RequestBudget budget_;
+  MemoryBudget budget_;
   GenerationPlanner planner_;
   std::int64_t started_;  // seconds since the epoch
   HttpCounts counts_;

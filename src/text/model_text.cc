@@ -32,7 +32,34 @@ ModelText::ModelText(Tokenizer tokenizer, TokenizerConfig config, GenerationConf
         {.name = each.name, .read = ChatTemplate::compile(each.source, each.where)});
 }
 
+Result<void> ModelText::use_template(const std::filesystem::path& file) {
+  MOTLEY_TRY(TemplateSource source, read_template_file(file));
+  MOTLEY_TRY(ChatTemplate compiled, ChatTemplate::compile(source.source, source.where));
+  templates_.clear();
+  templates_.push_back({.name = source.name, .read = std::move(compiled)});
+  config_.templates = {std::move(source)};
+  return {};
+}
+
+Result<void> ModelText::use_template_of_adapter(std::string adapter,
+                                                const std::filesystem::path& file) {
+  MOTLEY_TRY(const TemplateSource source, read_template_file(file));
+  MOTLEY_TRY(ChatTemplate compiled, ChatTemplate::compile(source.source, source.where));
+  of_adapters_.insert_or_assign(std::move(adapter), std::move(compiled));
+  return {};
+}
+
+std::vector<std::string> ModelText::adapters_with_templates() const {
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : of_adapters_) names.push_back(name);
+  return names;
+}
+
 Result<MarkedText> ModelText::render(ChatInputs inputs) const {
+  if (const auto own = of_adapters_.find(inputs.adapter); own != of_adapters_.end()) {
+    inputs.special_tokens = config_.special_tokens;
+    return own->second.render(inputs);
+  }
   MOTLEY_TRY(const TemplateSource* const source, config_.template_for(inputs.tools.has_value()));
   const auto at = std::ranges::find(templates_, source->name, &NamedTemplate::name);
   if (!at->read.ok()) return at->read.error();

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +23,14 @@ class ModelText {
   // tokenizer.json is required; everything else may be absent.
   static Result<ModelText> load(const std::filesystem::path& folder);
 
+  // Replaces the model's templates by the one in a file. A template that can't be compiled is an
+  // error here, unlike one of the model's folder.
+  Result<void> use_template(const std::filesystem::path& file);
+  // The same for conversations with one adapter.
+  Result<void> use_template_of_adapter(std::string adapter, const std::filesystem::path& file);
+  // The adapters that have templates of their own.
+  std::vector<std::string> adapters_with_templates() const;
+
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const TokenizerConfig& config() const { return config_; }
 
@@ -33,10 +43,10 @@ class ModelText {
     std::vector<std::int32_t> ids;
   };
 
-  // Renders a conversation with the model's template, and tokenises it. The post-processor adds no
-  // tokens, because the template has everything that surrounds a conversation.
-  // `special_in_untrusted` recognises special tokens in the text of messages, as Hugging Face does.
-  // The special tokens of the inputs are replaced by the model's.
+  // Renders a conversation with the model's template, or its adapter's, and tokenises it. The
+  // post-processor adds no tokens, because the template has everything that surrounds a
+  // conversation. `special_in_untrusted` recognises special tokens in the text of messages, as
+  // Hugging Face does. The special tokens of the inputs are replaced by the model's.
   Result<Chat> chat(ChatInputs inputs, bool special_in_untrusted) const;
   // Only the text.
   Result<MarkedText> render(ChatInputs inputs) const;
@@ -57,6 +67,7 @@ class ModelText {
   TokenizerConfig config_;
   GenerationConfig generation_;
   std::vector<NamedTemplate> templates_;
+  std::map<std::string, ChatTemplate, std::less<>> of_adapters_;
 };
 
 }  // namespace motley::text

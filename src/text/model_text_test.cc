@@ -129,6 +129,45 @@ TEST_F(ModelTextTest, ToolsTakeTheTemplateForTools) {
   EXPECT_THAT(model.chat(std::move(inputs), false)->ids, ElementsAre(2));
 }
 
+TEST_F(ModelTextTest, ATemplateFromAFileIsUsedInPlaceOfTheModels) {
+  write("other.jinja", "other {{ messages[0].content }}{{ eos_token }}");
+  ModelText text = load();
+  const auto used = text.use_template(folder_ / "other.jinja");
+  ASSERT_TRUE(used.ok()) << used.error().message();
+  EXPECT_EQ(text.render(says("ab"))->text, "other ab<end>");
+  EXPECT_THAT(text.config().templates, SizeIs(1));
+  ChatInputs with_tools = says("ab");
+  with_tools.tools = json::Value(json::Array());
+  EXPECT_EQ(text.render(std::move(with_tools))->text, "other ab<end>");
+}
+
+TEST_F(ModelTextTest, AnAdapterMayHaveATemplateOfItsOwn) {
+  write("poet.jinja", "poet {{ messages[0].content }}{{ eos_token }}");
+  ModelText text = load();
+  ASSERT_TRUE(text.use_template_of_adapter("poet", folder_ / "poet.jinja").ok());
+  EXPECT_THAT(text.adapters_with_templates(), ElementsAre("poet"));
+  const auto written = [&](std::string adapter) {
+    ChatInputs inputs = says("ab");
+    inputs.adapter = std::move(adapter);
+    return text.render(std::move(inputs))->text;
+  };
+  EXPECT_EQ(written("poet"), "poet ab<end>");
+  EXPECT_EQ(written("cynic"), "<turn>ab<end>");
+  EXPECT_EQ(written(""), "<turn>ab<end>");
+}
+
+// Unlike a broken template of the model's folder, which matters to conversations only.
+TEST_F(ModelTextTest, ABrokenTemplateOfAFileIsRefusedAtOnce) {
+  write("broken.jinja", "{% if %}");
+  ModelText text = load();
+  const auto used = text.use_template(folder_ / "broken.jinja");
+  ASSERT_FALSE(used.ok());
+  EXPECT_THAT(used.error().message(), HasSubstr("broken.jinja"));
+  EXPECT_FALSE(text.use_template_of_adapter("poet", folder_ / "broken.jinja").ok());
+  EXPECT_FALSE(text.use_template(folder_ / "none.jinja").ok());
+  EXPECT_EQ(text.render(says("ab"))->text, "<turn>ab<end>");
+}
+
 TEST_F(ModelTextTest, ABrokenTemplateRefusesConversationsOnly) {
   write("chat_template.jinja", "\n{% if %}");
   const ModelText model = load();

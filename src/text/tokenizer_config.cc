@@ -124,6 +124,12 @@ Result<void> read_tokenizer_config(const json::Value& value, std::string_view wh
   return read_templates(*templates, cat(where, ", chat_template"), into);
 }
 
+Result<TemplateSource> read_template_file(const fs::path& path) {
+  MOTLEY_TRY(std::string source, read_text(path, longest_template));
+  return TemplateSource{
+      .name = "default", .source = std::move(source), .where = printable(path.string())};
+}
+
 Result<TokenizerConfig> load_tokenizer_config(const fs::path& folder) {
   TokenizerConfig config;
   MOTLEY_TRY_VOID(read_template_file(folder / "chat_template.jinja", "default", config));

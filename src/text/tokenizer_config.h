@@ -39,6 +39,9 @@ struct TokenizerConfig {
 // additional_chat_templates/NAME.jinja. All may be absent.
 Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& folder);
 
+// A template in a file of its own, as the default one.
+Result<TemplateSource> read_template_file(const std::filesystem::path& path);
+
 // Reads the relevant parts of a tokenizer_config.json, special_tokens_map.json or
 // chat_template.json. Does not override what `into` has.
 Result<void> read_tokenizer_config(const json::Value& value, std::string_view where,

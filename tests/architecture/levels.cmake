@@ -6,9 +6,9 @@ function(configure declarations expected)
   file(WRITE ${SCRATCH}/src/source.cc "int nothing = 0;\n")
   file(WRITE ${SCRATCH}/CMakeLists.txt
     "cmake_minimum_required(VERSION 3.25)\nproject(architecture LANGUAGES CXX)\n"
-    "add_library(motley_options INTERFACE)\ninclude(\"${ROOT}/cmake/MotleyModules.cmake\")\n"
+    "add_library(motley_options INTERFACE)\ninclude(\"${ROOT}/cmake/MotleyUnity.cmake\")\ninclude(\"${ROOT}/cmake/MotleyModules.cmake\")\n"
     "${declarations}\n")
-  execute_process(COMMAND ${CMAKE_COMMAND} -S ${SCRATCH} -B ${SCRATCH}/build
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${SCRATCH} -B ${SCRATCH}/build -DMOTLEY_UNITY=OFF
     RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_QUIET)
   string(REGEX REPLACE "[ \n]+" " " output "${output}")
   if(expected STREQUAL "accepted")

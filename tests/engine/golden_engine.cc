@@ -85,14 +85,14 @@ Result<void> GoldenEngine::load(const std::string& adapter, bool replace,
   std::promise<Result<void>> answer;
   engine_->load_adapter({.name = adapter, .path = path_of(adapter), .load = load}, replace,
                         [&](Result<void> result) { answer.set_value(std::move(result)); });
-  return answer.get_future().get();
+  return test::get(answer, "the load is answered");
 }
 
 Result<void> GoldenEngine::unload(const std::string& adapter) {
   std::promise<Result<void>> answer;
   engine_->unload_adapter(adapter,
                           [&](Result<void> result) { answer.set_value(std::move(result)); });
-  return answer.get_future().get();
+  return test::get(answer, "the unload is answered");
 }
 
 std::shared_ptr<Answer> GoldenEngine::submit(engine::Request request) {

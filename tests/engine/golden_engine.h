@@ -1,17 +1,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/system/clock.h"
+#include "base/test_waits.h"
 #include "engine/engine.h"
 #include "engine/residency/pool_store.h"
 #include "engine/runner_executor.h"
@@ -30,41 +28,39 @@ class Answer final : public engine::RequestSink {
         reasons(tokens.size()) {}
 
   void started(const engine::StartEvent& event) override {
-    tell([&] { cached_tokens = event.cached_tokens; });
+    monitor_.change([&] { cached_tokens = event.cached_tokens; });
   }
   void prompt_scored(const engine::PromptEvent& event) override {
-    tell([&] {
+    monitor_.change([&] {
       prompt_logprobs.insert(prompt_logprobs.end(), event.logprobs.begin(), event.logprobs.end());
     });
   }
   void token(const engine::TokenEvent& event) override {
-    tell([&] {
+    monitor_.change([&] {
       const auto choice = static_cast<std::size_t>(event.choice);
       tokens[choice].push_back(event.token);
       logprobs[choice].push_back(event.logprob);
     });
   }
   void choice_finished(const engine::ChoiceEvent& event) override {
-    tell([&] { reasons[static_cast<std::size_t>(event.choice)] = event.reason; });
+    monitor_.change([&] { reasons[static_cast<std::size_t>(event.choice)] = event.reason; });
   }
   void finished(const engine::Usage&) override {
-    tell([&] { closed_ = true; });
+    monitor_.change([&] { closed_ = true; });
   }
   void failed(const Error& why) override {
-    tell([&] {
+    monitor_.change([&] {
       error = why;
       closed_ = true;
     });
   }
 
-  const Answer& wait() {
-    std::unique_lock held(lock_);
-    changed_.wait(held, [this] { return closed_; });
+  const Answer& wait() const {
+    monitor_.wait("the request ends", [this] { return closed_; });
     return *this;
   }
-  bool closed() {
-    const std::lock_guard held(lock_);
-    return closed_;
+  bool closed() const {
+    return monitor_.look([this] { return closed_; });
   }
 
   // Read once it is closed.
@@ -76,14 +72,7 @@ class Answer final : public engine::RequestSink {
   std::optional<Error> error;
 
  private:
-  void tell(const std::function<void()>& event) {
-    const std::lock_guard held(lock_);
-    event();
-    changed_.notify_all();
-  }
-
-  std::mutex lock_;
-  std::condition_variable changed_;
+  test::Monitor monitor_;
   bool closed_ = false;
 };
 

@@ -161,7 +161,8 @@ TEST(GoldenEngine, StepsOfSeveralRanksWaitAtTheGate) {
   std::optional<dist::LaunchGate::Pass> pass(gate->enter(dist::LaunchGate::Way::together));
   const auto answer = world.submit(greedy_request(cases_of(golden.golden()).front()));
   // A step that asked for no pass would give the answer.
-  while (gate->waiting() == 0 && !answer->closed()) std::this_thread::yield();
+  test::wait_for("the step is at the gate",
+                 [&] { return gate->waiting() > 0 || answer->closed(); });
   EXPECT_EQ(gate->waiting(), 1U);
   EXPECT_FALSE(answer->closed());
   pass.reset();

@@ -1,13 +1,12 @@
 // The nth allocation fails, for every n that a scenario comes to: what was asked is answered as if
 // alone, or fails cleanly, and no other request notices.
 
-#include <condition_variable>
 #include <future>
-#include <mutex>
 
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "base/test_waits.h"
 #include "engine/test_world.h"
 #include "support/allocations.h"
 
@@ -60,9 +59,8 @@ class ReservedSink final : public RequestSink {
   }
 
   bool closed() const { return closed_; }
-  void wait() {
-    std::unique_lock held(lock_);
-    changed_.wait(held, [this] { return closed_; });
+  void wait() const {
+    monitor_.wait("the request ends", [this] { return closed_; });
   }
 
   std::vector<std::vector<std::int32_t>> tokens;
@@ -73,15 +71,14 @@ class ReservedSink final : public RequestSink {
  private:
   void require_open() const { EXPECT_FALSE(closed_) << "nothing follows the last event"; }
   void close(std::optional<Error> why) {
-    const std::lock_guard held(lock_);
-    error = std::move(why);
-    closed_ = true;
-    changed_.notify_all();
+    monitor_.change([&] {
+      error = std::move(why);
+      closed_ = true;
+    });
   }
 
   bool begun_ = false;
-  std::mutex lock_;
-  std::condition_variable changed_;
+  motley::test::Monitor monitor_;
   bool closed_ = false;
 };
 
@@ -190,9 +187,10 @@ struct FailingWorld {
   std::string describe() const {
     std::string text = cat("silence: ", scheduler.running(), " run, ", scheduler.waiting(),
                            " wait; pages in use ", scheduler.pages().used());
-    for (const auto& [name, entry] : residency->entries())
-      text += cat("; ", name, " ", entry->state.index(), " claims ", entry->claims, " begun ",
-                  entry->begun, entry->retry_below() ? " is tried again" : "");
+    residency->entries().each([&](const std::string& name, const AdapterEntry& entry) {
+      text += cat("; ", name, " ", entry.state.index(), " claims ", entry.claims, " begun ",
+                  entry.begun, entry.retry_below() ? " is tried again" : "");
+    });
     return text;
   }
   // How many of them failed; the others have their answers.
@@ -384,7 +382,7 @@ TEST(OutOfMemory, AnEngineAnswersEveryRequestAndServesOn) {
       result.value();
       loaded.set_value();
     });
-    loaded.get_future().get();
+    motley::test::get(loaded, "the load is answered");
   }
   // Wherever the thread is by then.
   int ended = 0;

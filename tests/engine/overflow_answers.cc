@@ -67,7 +67,7 @@ void expect_overflow_ends_alone(score_tests::GoldenModel& golden) {
     std::promise<Result<void>> loaded;
     world.engine().load_adapter({.name = name, .path = folder / adapter}, false,
                                 [&](Result<void> result) { loaded.set_value(std::move(result)); });
-    loaded.get_future().get().value();
+    test::get(loaded, "the load is answered").value();
     engine::Request request{.sampling = {.temperature = 0}, .max_tokens = 4};
     request.adapters = {{.name = name}};
     for (std::int32_t token = 0; token < 40; ++token) request.tokens.push_back(token + 3);

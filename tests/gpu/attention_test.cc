@@ -40,6 +40,16 @@ double tolerance(const AttentionCase& shape) {
   return (rounding + (shape.out_type == DType::bf16 ? rounding : 0) + 1e-5) * largest;
 }
 
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected,
+                  const AttentionCase& shape, double most) {
+  EXPECT_LE(largest_difference(got, expected), most);
+  EXPECT_LE(relative_error_of_heads(got, expected, shape.value_width), largest_relative_error);
+}
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected,
+                  const AttentionCase& shape) {
+  expect_close(got, expected, shape, tolerance(shape));
+}
+
 std::vector<AttentionCase> tile_cases() {
   return {
       {.heads = 8, .kv_heads = 2, .lengths = {1, 70, 300, 64, 17}},
@@ -106,12 +116,10 @@ TEST(GpuAttention, TilesAgreeWithTheCpu) {
       const std::vector<float> expected = world.expected(pieces);
       for (const bool batch_invariant : {false, true}) {
         for (const bool scratch : {false, true}) {
-          EXPECT_LE(largest_difference(
-                        world.run(pieces, {.batch_invariant = batch_invariant, .scratch = scratch}),
-                        expected),
-                    tolerance(shape))
-              << pieces.back().end - pieces.back().begin << " rows, batch-invariant "
-              << batch_invariant << ", scratch " << scratch;
+          SCOPED_TRACE(cat(pieces.back().end - pieces.back().begin, " rows, batch-invariant ",
+                           batch_invariant, ", scratch ", scratch));
+          expect_close(world.run(pieces, {.batch_invariant = batch_invariant, .scratch = scratch}),
+                       expected, shape);
         }
       }
     }
@@ -266,13 +274,13 @@ TEST(GpuAttention, FewRowsKeepTheirBitsInAnyCompany) {
 
 // Units grow with the position; their cuts at 8192 and 65536 are passed here.
 TEST(GpuAttention, LongSequencesAreCutWhereverItSuits) {
-  AttentionWorld world(
-      {.heads = 4, .kv_heads = 1, .key_width = 64, .value_width = 64, .lengths = {70'000, 9000}},
-      70);
+  const AttentionCase shape{
+      .heads = 4, .kv_heads = 1, .key_width = 64, .value_width = 64, .lengths = {70'000, 9000}};
+  AttentionWorld world(shape, 70);
   const Pieces last = {{0, 69'999, 70'000}, {1, 8999, 9000}};
   const std::vector<float> cut = world.run(last, {});
   EXPECT_TRUE(same_bits(cut, world.run(last, {.scratch = false})));
-  EXPECT_LE(largest_difference(cut, world.expected(last)), 1.0 / 512);
+  expect_close(cut, world.expected(last), shape, 1.0 / 512);
 }
 
 // More items than blocks, of which a tile's last joins all; then fewer, that wait for each other.
@@ -288,10 +296,9 @@ TEST(GpuAttention, LatentsOfFewRowsAreCutWhereverItSuits) {
     AttentionWorld world(shape, 72);
     const std::vector<float> expected = world.expected(world.last());
     const std::vector<float> cut = world.run(world.last(), {});
-    EXPECT_LE(largest_difference(cut, expected), tolerance(shape));
+    expect_close(cut, expected, shape);
     EXPECT_TRUE(same_bits(cut, world.run(world.last(), {})));
-    EXPECT_LE(largest_difference(world.run(world.last(), {.scratch = false}), expected),
-              tolerance(shape));
+    expect_close(world.run(world.last(), {.scratch = false}), expected, shape);
   }
 }
 
@@ -299,22 +306,20 @@ TEST(GpuAttention, LatentsOfFewRowsAreCutWhereverItSuits) {
 TEST(GpuAttention, WindowsFarFromTheBeginningAreSplitAnywhere) {
   for (const auto& [heads, length] :
        {std::pair<std::int64_t, std::int64_t>{16, 9000}, {8, 66'100}}) {
-    AttentionWorld world({.heads = heads,
-                          .kv_heads = heads / 8,
-                          .key_width = 64,
-                          .value_width = 64,
-                          .window = 128,
-                          .sinks = true,
-                          .lengths = {length}},
-                         75);
+    const AttentionCase shape{.heads = heads,
+                              .kv_heads = heads / 8,
+                              .key_width = 64,
+                              .value_width = 64,
+                              .window = 128,
+                              .sinks = true,
+                              .lengths = {length}};
+    AttentionWorld world(shape, 75);
     for (const std::int64_t rows : {1, 8, 20, 64, 128}) {
       const Pieces last = {{0, length - rows, length}};
       const std::vector<float> expected = world.expected(last);
       for (const bool batch_invariant : {false, true}) {
-        EXPECT_LE(
-            largest_difference(world.run(last, {.batch_invariant = batch_invariant}), expected),
-            1.0 / 512 + 1e-5)
-            << rows << " rows of " << length << ", batch-invariant " << batch_invariant;
+        SCOPED_TRACE(cat(rows, " rows of ", length, ", batch-invariant ", batch_invariant));
+        expect_close(world.run(last, {.batch_invariant = batch_invariant}), expected, shape);
       }
     }
   }
@@ -323,10 +328,10 @@ TEST(GpuAttention, WindowsFarFromTheBeginningAreSplitAnywhere) {
 TEST(GpuAttention, ManySequencesAreSharedOutOverLaunches) {
   std::vector<std::int64_t> lengths;
   for (int i = 0; i < 1500; ++i) lengths.push_back(1 + i % 37);
-  AttentionWorld world(
-      {.heads = 4, .kv_heads = 2, .key_width = 64, .value_width = 64, .lengths = lengths}, 80);
-  EXPECT_LE(largest_difference(world.run(world.last(), {}), world.expected(world.last())),
-            1.0 / 512);
+  const AttentionCase shape{
+      .heads = 4, .kv_heads = 2, .key_width = 64, .value_width = 64, .lengths = lengths};
+  AttentionWorld world(shape, 80);
+  expect_close(world.run(world.last(), {}), world.expected(world.last()), shape, 1.0 / 512);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <limits>
 #include <random>
 
+#include <gtest/gtest.h>
+
 #include "base/system/thread_pool.h"
 #include "gpu/device_kernels.h"
 #include "kernels/kv_codes.h"
@@ -113,6 +115,26 @@ std::vector<float> rows_written(const std::vector<float>& all, std::int64_t firs
 }
 
 }  // namespace
+
+double relative_error_of_heads(const std::vector<float>& got, const std::vector<float>& want,
+                               std::int64_t width) {
+  EXPECT_EQ(got.size(), want.size());
+  const auto columns = static_cast<std::size_t>(width);
+  double worst = 0;
+  for (std::size_t first = 0; first + columns <= want.size(); first += columns) {
+    double apart = 0;
+    double norm = 0;
+    for (std::size_t i = first; i < first + columns; ++i) {
+      const double difference = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+      apart += difference * difference;
+      norm += static_cast<double>(want[i]) * static_cast<double>(want[i]);
+    }
+    if (apart == 0) continue;
+    const double error = std::sqrt(apart / norm);
+    worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+  }
+  return worst;
+}
 
 AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) : shape_(shape) {
   std::mt19937 random(static_cast<unsigned>(seed));

@@ -49,6 +49,18 @@ struct AttentionRun {
   std::int64_t max_rows = 0;  // of a sequence; 0: as it is
 };
 
+// Each weight of a mean is rounded to bf16 by itself, by 1.1e-3 of itself in the root mean square.
+// These errors are independent and add up as the values do, so a head's row is off by about as much
+// of its own norm, however many positions it averages and however small that makes it; once more
+// where it is stored in bf16. A single large weight is off by up to 2^-9, and so is its rounded
+// sum.
+inline constexpr double largest_relative_error = 4e-3;
+
+// |got - want| / |want| over a head's row of `width` numbers, at worst; infinite where got has NaN,
+// or numbers where there should be none.
+double relative_error_of_heads(const std::vector<float>& got, const std::vector<float>& want,
+                               std::int64_t width);
+
 class AttentionWorld {
  public:
   AttentionWorld(const AttentionCase& shape, std::uint64_t seed);

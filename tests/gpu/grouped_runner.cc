@@ -1,6 +1,8 @@
 #include "gpu/grouped_runner.h"
 
 #include "gpu/device_kernels.h"
+#include "gpu/launch_watch.h"
+#include "kernels/cuda/tuned_thresholds.h"
 
 namespace motley::gpu_tests {
 
@@ -122,6 +124,7 @@ std::vector<float> GroupedBatch::run(const GroupedTiles& tiles) {
     sort_tokens_by_label(params.deltas.labels, params.tokens, label_count_, by_label_.data(),
                          default_stream());
   }
+  const LaunchWatch watch(name_of(tiles));
   run_grouped_experts(params, tiles, default_stream());
   const auto ran = launches();
   EXPECT_TRUE(ran.ok()) << ran.error().message();

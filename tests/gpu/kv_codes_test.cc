@@ -309,8 +309,11 @@ TEST(GpuKvCodes, AttentionAgreesWithTheCpu) {
     for (const auto& pieces : steps_of(shape, world)) {
       const std::vector<float> expected = world.expected(pieces);
       for (const bool scratch : {false, true}) {
-        EXPECT_LE(largest_difference(world.run(pieces, {.scratch = scratch}), expected), bound)
-            << pieces.size() << " sequences, scratch " << scratch;
+        SCOPED_TRACE(cat(pieces.size(), " sequences, scratch ", scratch));
+        const std::vector<float> got = world.run(pieces, {.scratch = scratch});
+        EXPECT_LE(largest_difference(got, expected), bound);
+        EXPECT_LE(relative_error_of_heads(got, expected, shape.value_width),
+                  largest_relative_error);
       }
     }
   }
@@ -353,10 +356,11 @@ TEST(GpuKvCodes, FixedScalesAgreeWithTheCpu) {
     AttentionWorld world(shape, 141);
     for (const auto& pieces : steps_of(shape, world)) {
       for (const bool scratch : {false, true}) {
-        EXPECT_LE(
-            largest_difference(world.run(pieces, {.scratch = scratch}), world.expected(pieces)),
-            1.0 / 512 + 1e-5)
-            << "width " << width;
+        SCOPED_TRACE(cat("width ", width));
+        const std::vector<float> got = world.run(pieces, {.scratch = scratch});
+        const std::vector<float> expected = world.expected(pieces);
+        EXPECT_LE(largest_difference(got, expected), 1.0 / 512 + 1e-5);
+        EXPECT_LE(relative_error_of_heads(got, expected, width), largest_relative_error);
       }
     }
   }

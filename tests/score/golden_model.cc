@@ -1,5 +1,9 @@
 #include "score/golden_model.h"
 
+#include <algorithm>
+#include <list>
+#include <utility>
+
 #include "base/cat.h"
 #include "base/system/files.h"
 #include "lora/files/load.h"
@@ -59,10 +63,31 @@ const json::Array& cases_of(const json::Value& golden) {
   return *at(golden, "cases").as_array("cases").value();
 }
 
-GoldenModel::GoldenModel(const std::string& name, const Options& options)
-    : folder_(goldens_folder() / name), golden_(read_golden(name)) {
-  device_ = std::make_unique<tensor::MeteredDevice>(
-      tensor::open_device(options.device, {.threads = options.threads}).value());
+namespace {
+
+// Tests go through all models again and again, so fewer than there are would be of no use.
+constexpr std::size_t max_recent_weights = 64;
+
+// A file of the goldens, which is parsed once.
+std::shared_ptr<const json::Value> golden_of(const std::string& model) {
+  static std::map<std::string, std::shared_ptr<const json::Value>> read;
+  std::shared_ptr<const json::Value>& golden = read[model];
+  if (golden == nullptr) golden = std::make_shared<const json::Value>(read_golden(model));
+  return golden;
+}
+
+// A CPU's threads are shared by all models: they keep nothing between calls.
+std::shared_ptr<tensor::MeteredDevice> cpu_with(int threads) {
+  static std::map<int, std::shared_ptr<tensor::MeteredDevice>> devices;
+  std::shared_ptr<tensor::MeteredDevice>& device = devices[threads];
+  if (device == nullptr)
+    device = std::make_shared<tensor::MeteredDevice>(
+        tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = threads})
+            .value());
+  return device;
+}
+
+model::LoadOptions load_options_of(const GoldenModel::Options& options) {
   model::LoadOptions load{.exact = options.exact,
                           .batch_invariant = options.batch_invariant,
                           .kv_codes = options.kv_codes,
@@ -73,9 +98,51 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
     load.tuning = std::make_shared<const kernels::Tuning>(
         kernels::Tuning{.shared_shrinks_from = options.shared_shrinks_from});
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
-  const auto wrapped = [&](dist::Communicator& ranks) {
-    return options.wrap ? options.wrap(ranks) : &ranks;
-  };
+  return load;
+}
+
+// Everything that the weights of a model on the CPU depend on; nothing: they are not shared.
+std::optional<std::string> key_of(const std::string& name, const GoldenModel::Options& options) {
+  const bool on_cpu = options.device.kind == tensor::DeviceChoice::Kind::cpu;
+  if (!on_cpu || options.ranks > 1 || !options.folder.empty() || options.wrap || options.gate)
+    return std::nullopt;
+  return cat(name, " ", options.exact, " ", options.exact_inputs, " ", options.threads, " ",
+             options.experts_backend, " ", options.kv_codes, " ", options.batch_invariant, " ",
+             options.fusion, " ", options.expert_groups, " ",
+             options.shared_shrinks_from.value_or(-1));
+}
+
+}  // namespace
+
+std::shared_ptr<GoldenModel::Weights> GoldenModel::recent_weights(
+    const std::string& key, FunctionRef<std::shared_ptr<Weights>()> make) {
+  static std::list<std::pair<std::string, std::shared_ptr<Weights>>> recent;  // the last first
+  const auto found = std::ranges::find(recent, key, &decltype(recent)::value_type::first);
+  if (found != recent.end()) {
+    recent.splice(recent.begin(), recent, found);
+  } else {
+    recent.emplace_front(key, make());
+    if (recent.size() > max_recent_weights) recent.pop_back();
+  }
+  return recent.front().second;
+}
+
+std::shared_ptr<GoldenModel::Weights> GoldenModel::load_weights(const fs::path& files,
+                                                                const Options& options,
+                                                                const model::LoadOptions& load) {
+  auto weights = std::make_shared<Weights>();
+  if (options.device.kind == tensor::DeviceChoice::Kind::cpu)
+    weights->device = cpu_with(options.threads);
+  else
+    weights->device = std::make_shared<tensor::MeteredDevice>(
+        tensor::open_device(options.device, {.threads = options.threads}).value());
+  weights->model = model::Model::load(files, *weights->device, load).value();
+  return weights;
+}
+
+GoldenModel::GoldenModel(const std::string& name, const Options& options)
+    : folder_(goldens_folder() / name), golden_(golden_of(name)) {
+  model::LoadOptions load = load_options_of(options);
   const fs::path& files = options.folder.empty() ? folder_ : options.folder;
   if (options.ranks > 1) {
     others_ = runner::OtherRanks::create({.ranks = options.ranks,
@@ -85,9 +152,14 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                                           .over = options.over,
                                           .gate = options.gate})
                   .value();
-    load.ranks = wrapped(others_->communicator(0));
+    dist::Communicator& own = others_->communicator(0);
+    load.ranks = options.wrap ? options.wrap(own) : &own;
   }
-  model_ = model::Model::load(files, *device_, load).value();
+  const auto make = [&] { return load_weights(files, options, load); };
+  const std::optional<std::string> key = key_of(name, options);
+  weights_ = key ? recent_weights(*key, make) : make();
+  device_ = weights_->device;
+  model_ = weights_->model;
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   lora::Pool::Options pool{.bytes = std::uint64_t{32} << 20,
                            .page_bytes = 4096,
@@ -104,13 +176,7 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                                 .mix_rank = 256,
                                 .graphs = options.graphs};
   if (others_ != nullptr) {
-    load.checkpoint = model_->shared_checkpoint();
-    others_
-        ->load_models([&](tensor::Device& device, dist::Communicator& ranks) {
-          load.ranks = wrapped(ranks);
-          return model::Model::load(files, device, load);
-        })
-        .value();
+    load_other_ranks(files, options, load);
     pool.other_ranks = others_->make_pools(pool).value();
     pool.shards = model_->base_view().shards();
     others_->make_runners(steps).value();
@@ -119,6 +185,17 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
   pool_ = lora::Pool::create(*device_, pool).value();
   steps.adapters = pool_.get();
   runner_ = runner::Runner::create(*model_, *device_, steps).value();
+}
+
+void GoldenModel::load_other_ranks(const fs::path& files, const Options& options,
+                                   model::LoadOptions& load) {
+  load.checkpoint = model_->shared_checkpoint();
+  others_
+      ->load_models([&](tensor::Device& device, dist::Communicator& ranks) {
+        load.ranks = options.wrap ? options.wrap(ranks) : &ranks;
+        return model::Model::load(files, device, load);
+      })
+      .value();
 }
 
 lora::Mix GoldenModel::mix_of(const json::Value& golden_case) {
@@ -146,10 +223,15 @@ lora::Mix GoldenModel::mix(const std::vector<runner::ScaledAdapter>& adapters,
 lora::Handle GoldenModel::adapter(const std::string& name, const json::Value& load) {
   const auto known = handles_.find(name);
   if (known != handles_.end()) return known->second;
-  const lora::Adapter loaded =
-      lora::load_adapter(folder_ / "adapters" / name, load_options(load), model_->base_view())
-          .value();
-  return handles_[name] = pool_->load(name, loaded).value();
+  const std::string way = cat(name, " ", json::write(load));
+  auto read = weights_->adapters.find(way);
+  if (read == weights_->adapters.end())
+    read = weights_->adapters
+               .emplace(way, lora::load_adapter(folder_ / "adapters" / name, load_options(load),
+                                                model_->base_view())
+                                 .value())
+               .first;
+  return handles_[name] = pool_->load(name, read->second).value();
 }
 
 std::vector<runner::ScoreLine> GoldenModel::lines_of(const json::Value& golden_case) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/json/json.h"
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
@@ -18,6 +19,10 @@
 #include "tensor/device/metered_device.h"
 
 // A model of tests/goldens, ready to score, with the adapters that a test asks for.
+//
+// What no test changes is read once for a process: on the CPU and of one rank the weights and the
+// parsed adapters of the models that were used last are kept and shared. Pages, adapters in pools
+// and steps' memory are each GoldenModel's own.
 namespace motley::score_tests {
 
 const std::filesystem::path& goldens_folder();
@@ -58,7 +63,7 @@ class GoldenModel {
 
   GoldenModel(const std::string& name, const Options& options);
 
-  const json::Value& golden() const { return golden_; }
+  const json::Value& golden() const { return *golden_; }
   const model::Model& model() const { return *model_; }
   runner::Runner& runner() { return *runner_; }
   tensor::MeteredDevice& device() { return *device_; }
@@ -83,13 +88,28 @@ class GoldenModel {
                                          const std::vector<lora::Mix>& mixes, int top = 5);
 
  private:
+  // Shared by GoldenModels of the same weights.
+  struct Weights {
+    std::shared_ptr<tensor::MeteredDevice> device;  // outlives the model
+    std::shared_ptr<const model::Model> model;
+    std::map<std::string, lora::Adapter> adapters;  // by name and the way it is read
+  };
+  static std::shared_ptr<Weights> load_weights(const std::filesystem::path& files,
+                                               const Options& options,
+                                               const model::LoadOptions& load);
+  // Those with this key that were used last; made by make() if they are not kept.
+  static std::shared_ptr<Weights> recent_weights(const std::string& key,
+                                                 FunctionRef<std::shared_ptr<Weights>()> make);
+  void load_other_ranks(const std::filesystem::path& files, const Options& options,
+                        model::LoadOptions& load);
   lora::Handle adapter(const std::string& name, const json::Value& load);
 
   std::filesystem::path folder_;
-  json::Value golden_;
-  std::unique_ptr<tensor::MeteredDevice> device_;
+  std::shared_ptr<const json::Value> golden_;
+  std::shared_ptr<tensor::MeteredDevice> device_;
   std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
-  std::unique_ptr<model::Model> model_;
+  std::shared_ptr<Weights> weights_;
+  std::shared_ptr<const model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
   std::unique_ptr<runner::Runner> runner_;
   std::map<std::string, lora::Handle> handles_;

@@ -1,9 +1,15 @@
 // Who is let in, before anything that they send is kept: keys, limits, web pages and names.
 
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "server/manual_timers.h"
 #include "server/test_server.h"
 
 namespace motley::server {
@@ -93,6 +99,34 @@ TEST(Bodies, OfOneAddressTakeOnlyTheirPart) {
   EXPECT_EQ(statuses({"key"}, 1100), std::pair(200, 429));
 }
 
+TEST(Bodies, OfFewAddressesLeaveRoomForOthers) {
+  HttpLimits limits;
+  limits.all_bodies_bytes = std::size_t{32} << 20;
+  limits.address_bodies_bytes = std::size_t{8} << 20;
+  TestServer server({.limits = limits});
+  server.engine().say("x");
+  // Each holds as much as it may, and lacks its last byte.
+  std::vector<std::unique_ptr<Client>> holders;
+  const auto hold = [&](const std::string& address, std::size_t bytes) {
+    holders.push_back(std::make_unique<Client>(server.port(), address));
+    holders.back()->send(head_of_post("/v1/completions", cat("Content-Length: ", bytes, "\r\n")));
+    holders.back()->send(std::string(bytes - 1, ' '));
+  };
+  for (const char* const address : {"127.0.0.2", "127.0.0.3", "127.0.0.4"})
+    hold(address, std::size_t{8} << 20);
+  hold("127.0.0.5", std::size_t{6} << 20);
+  ASSERT_TRUE(
+      eventually([&] { return server.http().stats().body_bytes == std::size_t{30} << 20; }));
+  const auto status_from = [&](const std::string& address, std::size_t bytes) {
+    Client client(server.port(), address);
+    client.send(post("/v1/completions", cat(small_body, std::string(bytes, ' '))));
+    return client.receive().status;
+  };
+  EXPECT_EQ(status_from("127.0.0.6", 70), 200);
+  EXPECT_EQ(status_from("127.0.0.7", std::size_t{2} << 20), 429);
+  EXPECT_EQ(status_from("127.0.0.2", 70), 429) << "the others may have no more";
+}
+
 TEST(Bodies, AreGivenBackBeforeTheAnswer) {
   TestServer server;
   server.engine().say("x");
@@ -147,6 +181,115 @@ TEST(Connections, BeyondTheLimitAreTurnedAwayAndCounted) {
   check(2, 2, "address");
   check(2, 3, "all");
   check(3, 2, "address");
+}
+
+TEST(Connections, OfTwoAddressesLeavePlacesForOthers) {
+  HttpLimits limits;
+  limits.connections = 32;
+  limits.address_connections = 16;
+  TestServer server({.limits = limits});
+  std::vector<std::unique_ptr<Client>> open;
+  const auto status_from = [&](const std::string& address) {
+    open.push_back(std::make_unique<Client>(server.port(), address));
+    open.back()->send(get("/health"));
+    return open.back()->receive().status;
+  };
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(status_from("127.0.0.2"), 200) << i;
+  for (int i = 0; i < 14; ++i) EXPECT_EQ(status_from("127.0.0.3"), 200) << i;
+  EXPECT_EQ(status_from("127.0.0.3"), 503) << "what is left is for addresses without connections";
+  EXPECT_EQ(status_from("127.0.0.4"), 200);
+  EXPECT_EQ(status_from("127.0.0.4"), 503);
+  EXPECT_EQ(status_from("127.0.0.5"), 200);
+  EXPECT_EQ(status_from("127.0.0.6"), 503) << "all places are taken";
+}
+
+TEST(Connections, ThatAreTurnedAwayGetTheirAnswerInFull) {
+  HttpLimits limits;
+  limits.connections = 1;
+  ManualTimers timers;
+  TestServer server({.limits = limits, .timers = &timers});
+  Client first(server.port());
+  first.send(get("/health"));
+  EXPECT_EQ(first.receive().status, 200);
+  Client late(server.port());
+  ASSERT_TRUE(eventually([&] { return server.http().stats().refused_full == 1; }));
+  // Its request arrives after the refusal, in two pieces: a closed socket would reset the second.
+  const std::string request = post("/v1/completions", std::string(50'000, 'x'));
+  ASSERT_TRUE(late.send(request.substr(0, 20'000)));
+  EXPECT_THAT(late.receive_some(), HasSubstr("HTTP/1.1 503 "));
+  EXPECT_TRUE(late.send(request.substr(20'000)));
+  EXPECT_TRUE(late.at_end());
+  EXPECT_EQ(server.http().connections(), 1) << "it is not counted";
+}
+
+TEST(Connections, ThatAreTurnedAwayAreFew) {
+  HttpLimits limits;
+  limits.connections = 1;
+  ManualTimers timers;
+  TestServer server({.limits = limits, .timers = &timers});
+  Client first(server.port());
+  first.send(get("/health"));
+  EXPECT_EQ(first.receive().status, 200);
+  // They stay, and no time passes: the oldest ones are closed for later ones.
+  std::vector<std::unique_ptr<Client>> late;
+  for (std::size_t i = 1; i <= 200; ++i) {
+    late.push_back(std::make_unique<Client>(server.port()));
+    ASSERT_THAT(late.back()->receive_some(), HasSubstr("HTTP/1.1 503 ")) << i;
+  }
+  EXPECT_TRUE(late.back()->send("x"));
+  EXPECT_TRUE(eventually([&] { return !late.front()->send("x"); })) << "its end is a reset";
+  first.send(get("/health"));
+  EXPECT_EQ(first.receive().status, 200);
+}
+
+// The threads that serve are held in a handler: only another one can accept.
+TEST(Connections, AreAcceptedWhateverTheOthersDo) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> held = 0;
+  std::mutex mutex;
+  std::vector<std::string> order;
+  const auto handler = [&](Exchange& exchange) -> boost::asio::awaitable<void> {
+    const std::string path = exchange.request().path;
+    {
+      const std::lock_guard lock(mutex);
+      order.push_back(path);
+    }
+    if (path == "/held") {
+      ++held;
+      released.wait();
+    }
+    HttpResponse response = json_response("{}");
+    co_await exchange.send(std::move(response));
+  };
+  const auto server =
+      HttpServer::listen(
+          {.threads = 1},
+          {.handler = handler,
+           .admit = [](const HttpHead&) { return HeadVerdict(); },
+           .refuse = [](const Error&, const HttpHead&) { return json_response("{}"); }})
+          .value();
+  server->start();
+  std::vector<std::unique_ptr<Client>> ahead;
+  std::string pipeline = get("/held");
+  for (int i = 0; i < 100; ++i) pipeline += get("/ahead");
+  for (int i = 0; i < 20; ++i) {
+    ahead.push_back(std::make_unique<Client>(server->port()));
+    ahead.back()->send(pipeline);
+  }
+  ASSERT_TRUE(eventually([&] { return held == 1; }));
+  Client late(server->port());
+  late.send(get("/late"));
+  EXPECT_TRUE(eventually([&] { return server->connections() == 21; }));
+  release.set_value();
+  EXPECT_EQ(late.receive().status, 200);
+  {
+    // Of some 2000 requests that were there before it.
+    const std::lock_guard lock(mutex);
+    const auto before = std::ranges::find(order, "/late") - order.begin();
+    EXPECT_LT(before, 200);
+  }
+  server->stop();
 }
 
 TEST(Connections, ThatNeverSpokeMakeRoom) {
@@ -221,6 +364,75 @@ TEST(WebPages, OfOriginsThatAreNamedAre) {
                 .status,
             403);
   EXPECT_EQ(server.ask(post("/v1/load_lora_adapter", "{}", origin)).status, 403);
+}
+
+TEST(Proxies, SpeakForTheirClients) {
+  HttpLimits limits;
+  limits.connections = 64;
+  limits.address_connections = 2;
+  TestServer server({.limits = limits, .proxies = TrustedProxies::parse("127.0.0.8/29").value()});
+  server.engine().say("x");
+  const auto client_of = [&](const std::string& peer, std::string_view fields) {
+    Client client(server.port(), peer);
+    client.send(post("/v1/completions", small_body, fields));
+    EXPECT_EQ(client.receive().status, 200);
+    return server.engine().last_request().client;
+  };
+  EXPECT_EQ(client_of("127.0.0.9", "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\n"), "203.0.113.9");
+  EXPECT_EQ(client_of("127.0.0.9", "X-Forwarded-For: 203.0.113.9, 127.0.0.10\r\n"), "203.0.113.9");
+  EXPECT_EQ(client_of("127.0.0.9", ""), "127.0.0.9");
+  EXPECT_EQ(client_of("127.0.0.1", "X-Forwarded-For: 203.0.113.9\r\n"), "127.0.0.1");
+  // A proxy connects for many: the bound of an address is not its own.
+  std::vector<std::unique_ptr<Client>> open;
+  const auto status_from = [&](const std::string& address) {
+    open.push_back(std::make_unique<Client>(server.port(), address));
+    open.back()->send(get("/health"));
+    return open.back()->receive().status;
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(status_from("127.0.0.9"), 200) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(status_from("127.0.0.2"), i < 2 ? 200 : 503) << i;
+}
+
+TEST(Proxies, BodiesCountForTheForwardedClient) {
+  HttpLimits limits;
+  limits.address_bodies_bytes = 1500;
+  TestServer server({.limits = limits, .proxies = TrustedProxies::parse("127.0.0.1").value()});
+  server.engine().say("x");
+  const std::string from_first = "X-Forwarded-For: 203.0.113.1\r\n";
+  const std::string body = cat(small_body, std::string(900, ' '));
+  const std::string held = post("/v1/completions", body, from_first);
+  Client first(server.port());
+  first.send(std::string_view(held).substr(0, held.size() - 1));
+  ASSERT_TRUE(eventually([&] { return server.http().stats().body_bytes > 0; }));
+  const Received refused = server.ask(held);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_THAT(refused.error("message"), HasSubstr("requests from 203.0.113.1 may hold"));
+  EXPECT_EQ(server.ask(post("/v1/completions", body, "X-Forwarded-For: 203.0.113.2\r\n")).status,
+            200);
+}
+
+// The guide's nginx: the server listens on this machine without keys, and is known by a name.
+TEST(Proxies, MakeALocalServersPageKnownByAName) {
+  TestServer server(
+      {.origins = {.check_host = true}, .proxies = TrustedProxies::parse("127.0.0.1").value()});
+  server.engine().say("x");
+  const std::string forwarded = "X-Forwarded-For: 203.0.113.9\r\n";
+  const auto ask = [&](std::string_view line, std::string_view fields, std::string_view body) {
+    return server
+        .ask(cat(line, " HTTP/1.1\r\n", fields, "Content-Length: ", body.size(), "\r\n\r\n", body))
+        .status;
+  };
+  const std::string named = cat("Host: llm.example\r\n", forwarded);
+  EXPECT_EQ(ask("GET /", named, ""), 200);
+  const std::string page = "Origin: https://llm.example\r\n";
+  EXPECT_EQ(ask("POST /v1/completions", cat(named, page), small_body), 200);
+  const std::string inner =
+      cat("Host: 127.0.0.1:8000\r\nX-Forwarded-Host: llm.example\r\n", forwarded);
+  EXPECT_EQ(ask("POST /v1/completions", cat(inner, page), small_body), 200);
+  const std::string foreign = "Origin: https://evil.example\r\n";
+  EXPECT_EQ(ask("POST /v1/completions", cat(named, foreign), small_body), 403);
+  EXPECT_EQ(ask("POST /v1/completions", cat(inner, foreign), small_body), 403);
+  EXPECT_EQ(ask("GET /", "Host: llm.example\r\n", ""), 403) << "not forwarded";
 }
 
 TEST(Names, OfALocalServerAreChecked) {

@@ -550,16 +550,55 @@ TEST(Connections, ClientsThatGoAwayFreeTheirRequests) {
     crashes.send(streaming);
     EXPECT_THAT(crashes.receive_some(), HasSubstr("200"));
     crashes.reset();
-    Client falls_silent(server.port());
-    falls_silent.send(whole);
+    Client old(server.port());
+    const std::string_view body = R"({"prompt": "x", "max_tokens": 500})";
+    old.send(
+        cat("POST /v1/completions HTTP/1.0\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
     server.engine().wait_for_submitted(4);
-    falls_silent.half_close();
+    server.engine().wait_for_ended(1);
+    // Nothing can be sent to a client of HTTP/1.0 before its answer, so its end counts as its
+    // departure.
+    old.half_close();
     server.engine().wait_for_ended(2);
-    waits.half_close();
+    // The engine has stopped in the middle of both, so that no token is sent either.
+    waits.close();
     streams.close();
     server.engine().wait_for_ended(4);
   }
   EXPECT_EQ(server.engine().cancelled(), 4);
+}
+
+TEST(Connections, ClientsThatCloseTheirHalfGetTheirAnswers) {
+  TestServer server;
+  server.engine().say("to the end");
+  server.engine().hold_after(2);
+  Client waits(server.port());
+  waits.send(post("/v1/completions", R"({"prompt": "x"})"));
+  server.engine().wait_for_submitted(1);
+  waits.half_close();
+  EXPECT_EQ(waits.receive_some(), "HTTP/1.1 100 Continue\r\n\r\n");
+  Client streams(server.port());
+  streams.send(post("/v1/completions", R"({"prompt": "x", "stream": true})"));
+  std::string stream;
+  while (stream.find("data: ") == std::string::npos) stream += streams.receive_some();
+  streams.half_close();
+  while (stream.find("\r\n:\n\n\r\n") == std::string::npos) stream += streams.receive_some();
+  server.engine().release();
+  const Received answer = waits.receive();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_THAT(answer.body, HasSubstr("to the end"));
+  EXPECT_TRUE(waits.at_end());
+  while (stream.find("data: [DONE]") == std::string::npos) stream += streams.receive_some();
+  EXPECT_EQ(server.engine().cancelled(), 0);
+}
+
+TEST(Connections, RequestsSentAheadOfAHalfCloseAreAnswered) {
+  TestServer server;
+  Client client(server.port());
+  client.send(cat(get("/health"), get("/version"), get("/v1/models")));
+  client.half_close();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.receive().status, 200) << i;
+  EXPECT_TRUE(client.at_end());
 }
 
 TEST(Connections, ShuttingDownFinishesWhatRunsAndRefusesWhatComes) {

@@ -148,30 +148,6 @@ TEST(RequestBudget, OneAddressTakesNoMoreThanHalfAndGivesBack) {
   EXPECT_TRUE(server.comes_to_show("motley_requests_refused_total{reason=\"memory\"} 1"));
 }
 
-TEST(RequestBudget, KeepsAReserveForSmallRequestsOfAddressesThatHoldNothing) {
-  using Refusal = RequestBudget::Refusal;
-  constexpr std::size_t whole = std::size_t{160} << 20;
-  RequestBudget budget(whole);
-  RequestBudget::Share first(budget, "a");
-  EXPECT_EQ(first.grow(whole / 2 + 1), Refusal::address);
-  EXPECT_EQ(first.grow(whole / 2), Refusal::none);
-  EXPECT_EQ(RequestBudget::Share(budget, "a").grow(1), Refusal::address);
-  RequestBudget::Share second(budget, "b");
-  EXPECT_EQ(second.grow(whole / 2), Refusal::all);
-  EXPECT_EQ(second.grow(whole / 2 - whole / 16), Refusal::none);
-  EXPECT_EQ(second.grow(1), Refusal::all);
-  {
-    RequestBudget::Share third(budget, "c");
-    EXPECT_EQ(third.grow(RequestBudget::small_bytes + 1), Refusal::all);
-    EXPECT_EQ(third.grow(RequestBudget::small_bytes), Refusal::none);
-    EXPECT_EQ(third.grow(1), Refusal::all) << "it holds something by now";
-    RequestBudget::Share moved = std::move(third);
-    EXPECT_EQ(budget.used_bytes("c"), RequestBudget::small_bytes);
-  }
-  EXPECT_EQ(budget.used_bytes(), whole - whole / 16);
-  EXPECT_EQ(budget.used_bytes("c"), 0U);
-}
-
 TEST(RequestBudget, AnAnswerThatGrowsBeyondItIsCut) {
   TestServer server({.request_memory_bytes = 4 << 20, .max_sequence_tokens = 100'000});
   server.engine().say(std::vector<std::int32_t>(20'000, 300));

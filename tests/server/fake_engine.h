@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
@@ -22,7 +24,7 @@ namespace motley::server {
 
 // An engine without a model: gives the tokens that a test has set, one token a time, on a thread of
 // its own as engines do.
-class FakeEngine final : public engine::Engine {
+class FakeEngine : public engine::Engine {
  public:
   // What is said, and what a token's log-probability is: -(position + 1) / 8.
   explicit FakeEngine(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {
@@ -77,12 +79,11 @@ class FakeEngine final : public engine::Engine {
   }
   // Returns when so many requests have ended, cancelled or not.
   void wait_for_ended(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ended_ >= count; });
+    wait_until([&] { return ended_ >= count; }, "requests that have not ended within a minute");
   }
   void wait_for_submitted(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return last_id_ >= count; });
+    wait_until([&] { return last_id_ >= count; },
+               "requests that were not submitted within a minute");
   }
   std::size_t cancelled() const {
     const std::lock_guard lock(mutex_);
@@ -170,6 +171,12 @@ class FakeEngine final : public engine::Engine {
     std::vector<Choice> done;
     bool begun;
   };
+
+  template <class Condition>
+  void wait_until(Condition condition, const char* what) {
+    std::unique_lock lock(mutex_);
+    MOTLEY_CHECK(changed_.wait_for(lock, std::chrono::seconds(60), condition), what);
+  }
 
   static bool ends(const engine::Request& request, std::int32_t id) {
     const auto holds = [&](const std::vector<std::int32_t>& ids) {

@@ -59,10 +59,10 @@ TEST(Generation, ThatFindsNoMemoryIsCancelledAndHearsNoMoreOfItsClient) {
   GenerationPlan plan =
       planner.completion(json::parse(R"({"prompt": "x", "stream": true})", "body").value()).value();
   ExchangeWithoutMemory exchange(context.get_executor());
-  RequestBudget budget(1 << 20);
+  MemoryBudget budget(1 << 20, 1 << 19);
   std::exception_ptr thrown;
   asio::co_spawn(
-      context, run_generation(exchange, engine, std::move(plan), RequestBudget::Share(budget, "a")),
+      context, run_generation(exchange, engine, std::move(plan), MemoryBudget::Share(budget, "a")),
       [&](const std::exception_ptr& why) { thrown = why; });
   context.run();
   EXPECT_THROW(std::rethrow_exception(thrown), std::bad_alloc);

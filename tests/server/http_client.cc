@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cctype>
+#include <cerrno>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/cat.h"
@@ -38,6 +40,9 @@ std::vector<json::Value> Received::events() const {
 
 Client::Client(std::uint16_t port, const std::string& from, int receive_buffer_bytes) {
   socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // A test that waits for what never arrives ends with a message.
+  const timeval minute{.tv_sec = 60, .tv_usec = 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof minute);
   if (receive_buffer_bytes > 0)
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
                  sizeof receive_buffer_bytes);
@@ -68,6 +73,7 @@ bool Client::send(std::string_view bytes) {
 bool Client::fill() {
   char piece[4096];
   const ssize_t got = ::recv(socket_, piece, sizeof piece, 0);
+  MOTLEY_CHECK(got >= 0 || errno != EAGAIN, "a server that has sent nothing for a minute");
   if (got <= 0) return false;
   buffer_.append(piece, static_cast<std::size_t>(got));
   return true;

@@ -1,9 +1,14 @@
 // motley bench --url against a server whose engine gives set tokens.
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/check.h"
 #include "base/json/json.h"
 #include "cli/run_motley.h"
 #include "server/test_server.h"
@@ -65,12 +70,33 @@ TEST(BenchUrl, SendsTheKey) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
 }
 
-TEST(BenchUrl, SaysIfNoServerListens) {
-  std::string url;
-  {
-    const server::TestServer gone;
-    url = cat("http://127.0.0.1:", gone.port());
+// A port that is taken, so that no server can be there, and on which no socket listens.
+class SilentPort {
+ public:
+  SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    MOTLEY_CHECK(::bind(socket_, any, size) == 0 && ::getsockname(socket_, any, &size) == 0,
+                 "a port of this machine");
+    port_ = ntohs(address.sin_port);
   }
+  ~SilentPort() { ::close(socket_); }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  int socket_;
+  std::uint16_t port_ = 0;
+};
+
+TEST(BenchUrl, SaysIfNoServerListens) {
+  const SilentPort silent;
+  const std::string url = cat("http://127.0.0.1:", silent.port());
   const Outcome outcome = motley({"bench", "--url", url});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.errors, HasSubstr(url));

@@ -205,6 +205,28 @@ TEST(Logprobs, OffsetsOfAnEchoCountTheSpecialTokensOfThePrompt) {
   EXPECT_EQ(only.offsets[1], 17);
 }
 
+TEST(Logprobs, OffsetsOfAnEchoOfIdsPointIntoItsText) {
+  TestServer server({.tokenizer = llama_tokenizer()});
+  const text::Tokenizer& tokenizer = server.text().tokenizer();
+  auto said = letters(tokenizer, "xy");
+  said.push_back(*tokenizer.id_of("<|eot_id|>"));
+  server.engine().say(said);
+  const auto prompt = tokenizer.encode("a<|start_header_id|>b").value();
+  const std::string fields =
+      cat("\"prompt\": [", join(prompt, ","), R"(], "echo": true, "logprobs": 1)");
+  const Lists whole = whole_completion(server, fields);
+  EXPECT_EQ(whole.text, "abxy");
+  EXPECT_EQ(whole.tokens[0], "<|begin_of_text|>");
+  EXPECT_THAT(whole.offsets, ElementsAre(0, 0, 1, 1, 2, 3, 4));
+  EXPECT_EQ(streamed_completion(server, fields), whole);
+  // A prompt that is cut is decoded again.
+  const Lists cut = whole_completion(
+      server,
+      R"("prompt": "a<|start_header_id|>b", "truncate_prompt_tokens": 2, "echo": true, "logprobs": 1)");
+  EXPECT_EQ(cut.text, "bxy");
+  EXPECT_THAT(cut.offsets, ElementsAre(0, 0, 1, 2, 3));
+}
+
 TEST(Logprobs, StopStringsWaitForMinTokens) {
   TestServer server;
   server.engine().say(letters(server.text().tokenizer(), "abcabcabc"));

@@ -12,6 +12,7 @@ namespace motley::server {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 json::Value answer(const TestServer& server, std::string_view path, std::string_view body) {
   const Received reply = server.ask(post(path, body));
@@ -61,6 +62,36 @@ TEST(Tokenize, GivesTheTokensThatAChatHas) {
   const std::size_t count = at(open, "tokens").if_array()->size();
   EXPECT_LT(count, tokens.size());
   EXPECT_EQ(at(open, "token_strs").if_array()->size(), count);
+}
+
+TEST(Tokenize, AnAdaptersOwnTemplateWritesItsChats) {
+  TestServer server({.adapter_templates = {{"poet", "{{ messages[0].content }} of a poet"}}});
+  server.engine().say("x");
+  const auto load = [&](const std::string& name) {
+    server.engine().load_adapter({.name = name}, false,
+                                 [](Result<void> loaded) { ASSERT_TRUE(loaded.ok()); });
+  };
+  load("poet");
+  load("cynic");
+  const text::Tokenizer& tokenizer = server.text().tokenizer();
+  const auto tokens_of = [&](std::string_view model) {
+    const std::string fields = cat(R"("messages": [{"role": "user", "content": "how"}], )", model);
+    const json::Value body = answer(server, "/tokenize", cat("{", fields, "}"));
+    const Received chat = server.ask(post("/v1/chat/completions", cat("{", fields, "}")));
+    EXPECT_EQ(chat.status, 200) << chat.body;
+    EXPECT_EQ(text_at(body, "tokens"), list(server.engine().last_request().tokens)) << model;
+    return server.engine().last_request().tokens;
+  };
+  const auto own = tokenizer.encode("how of a poet", {.add_special_tokens = false}).value();
+  EXPECT_EQ(tokens_of(R"("model": "poet")"), own);
+  EXPECT_EQ(tokens_of(R"("model": "base:poet")"), own);
+  const auto of_base = tokens_of(R"("model": "base")");
+  EXPECT_NE(of_base, own);
+  EXPECT_EQ(tokens_of(R"("model": "cynic")"), of_base);
+  // A mix has the base's.
+  EXPECT_EQ(tokens_of(R"("adapters": [{"name": "poet", "scale": 0.5},
+                                      {"name": "cynic", "scale": 0.5}])"),
+            of_base);
 }
 
 TEST(Tokenize, FollowsTheFieldsThatMakeThePrompt) {
@@ -241,6 +272,90 @@ TEST(Paths, LeadToWhatGuardsTheRoute) {
   for (const char* const path : {"//v1/load_lora_adapter", "/v1/unload_lora_adapter/"})
     EXPECT_EQ(server.ask(post(path, "{}")).status, 404) << path;
   EXPECT_EQ(server.ask(get("//metrics")).status, 404);
+}
+
+TEST(Suggestions, NameTheRouteThatWasMeant) {
+  TestServer server;
+  const auto advice = [&](std::string_view path) {
+    const Received reply = server.ask(post(path, "{}"));
+    EXPECT_EQ(reply.status, 404) << path;
+    return reply.error("message");
+  };
+  EXPECT_THAT(advice("/v1/chat/completion"), HasSubstr("did you mean /v1/chat/completions?"));
+  EXPECT_THAT(advice("//v1//completion/"), HasSubstr("did you mean /v1/completions?"));
+  EXPECT_THAT(advice("/elsewhere/entirely"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(advice(cat("/v1/completions", std::string(10'000, 's'))),
+              Not(HasSubstr("did you mean")));
+}
+
+TEST(Suggestions, NameTheModelThatWasMeant) {
+  TestServer server({.adapter_loading = true});
+  server.engine().say("x");
+  ASSERT_EQ(
+      server.ask(post("/v1/load_lora_adapter", R"({"lora_name": "cynic", "lora_path": "/tmp"})"))
+          .status,
+      200);
+  const std::string cynik = R"("model": "cynik")";
+  const std::string meant = "did you mean cynic? GET /v1/models lists those there are";
+  for (const auto& [path, fields] : std::vector<std::pair<std::string, std::string>>{
+           {"/v1/completions", R"("prompt": "x")"},
+           {"/v1/chat/completions", R"("messages": [{"role": "user", "content": "x"}])"},
+           {"/v1/responses", R"("input": "x")"},
+           {"/v1/messages", R"("max_tokens": 1, "messages": [{"role": "user", "content": "x"}])"},
+           {"/tokenize", R"("prompt": "x")"}}) {
+    const Received reply = server.ask(post(path, cat("{", cynik, ", ", fields, "}")));
+    EXPECT_EQ(reply.status, 404) << path << reply.body;
+    EXPECT_THAT(reply.error("message"), HasSubstr(meant)) << path;
+  }
+  EXPECT_THAT(server.ask(get("/v1/models/base:cynik")).error("message"), HasSubstr(meant));
+  EXPECT_THAT(server.ask(get("/v1/models/bas")).error("message"), HasSubstr("did you mean base?"));
+  EXPECT_THAT(server.ask(get("/v1/models/gpt-4o")).error("message"),
+              Not(HasSubstr("did you mean")));
+  EXPECT_THAT(
+      server
+          .ask(post("/v1/completions",
+                    R"({"prompt": "x", "adapters": [{"name": "cynic"}, {"name": "poet"}]})"))
+          .error("message"),
+      Not(HasSubstr("did you mean")));
+}
+
+TEST(Ranges, WithoutAnUpperBoundAreNamedSo) {
+  const TestServer server;
+  const auto message = [&](std::string_view field) {
+    return server.ask(post("/v1/completions", cat(R"({"prompt": "x", )", field, "}")))
+        .error("message");
+  };
+  EXPECT_THAT(message(R"("temperature": -1)"),
+              HasSubstr("-1 is out of range (temperature): use 0 or more"));
+  EXPECT_THAT(message(R"("top_p": 2)"), HasSubstr("2 is out of range (top_p): use 0 to 1"));
+}
+
+TEST(PrefixCache, IsSharedBySaltOnEveryRoute) {
+  TestServer server;
+  TestServer apart({.private_prefixes = true});
+  const std::vector<std::pair<std::string, std::string>> routes = {
+      {"/v1/completions", R"("prompt": "x")"},
+      {"/v1/chat/completions", R"("messages": [{"role": "user", "content": "x"}])"},
+      {"/v1/responses", R"("input": "x")"},
+      {"/v1/messages", R"("max_tokens": 1, "messages": [{"role": "user", "content": "x"}])"}};
+  const auto salt_of = [&](TestServer& asked, const std::string& address, std::size_t route,
+                           std::string_view more) {
+    asked.engine().say("x");
+    Client client(asked.port(), address);
+    client.send(post(routes[route].first, cat("{", routes[route].second, more, "}")));
+    EXPECT_EQ(client.receive().status, 200) << routes[route].first;
+    return asked.engine().last_request().cache_salt;
+  };
+  const std::string_view mine = R"(, "cache_salt": "mine")";
+  for (std::size_t route = 0; route < routes.size(); ++route) {
+    EXPECT_EQ(salt_of(server, "127.0.0.1", route, ""), "");
+    EXPECT_EQ(salt_of(server, "127.0.0.1", route, mine), "mine");
+    const std::string first = salt_of(apart, "127.0.0.1", route, "");
+    EXPECT_NE(first, salt_of(apart, "127.0.0.2", route, "")) << "another client";
+    EXPECT_NE(first, salt_of(apart, "127.0.0.1", route, mine));
+    EXPECT_EQ(first, salt_of(apart, "127.0.0.1", 0, "")) << "the same client";
+    EXPECT_NE(salt_of(apart, "127.0.0.1", route, mine), salt_of(apart, "127.0.0.2", route, mine));
+  }
 }
 
 }  // namespace

@@ -71,12 +71,17 @@ struct TestServerOptions {
   bool strict_fields = false;
   bool request_templates = false;
   engine::Engine* engine = nullptr;  // in place of the fake one
+  // Adapters' names and the templates of their own.
+  std::vector<std::pair<std::string, std::string>> adapter_templates = {};
+  Timers* timers = nullptr;          // in place of the system's
+  TrustedProxies proxies = {};
+  bool private_prefixes = false;
 };
 
-// Whether it comes true within half a minute.
+// Whether it is true within a minute.
 template <class Condition>
 bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::yield();
@@ -90,6 +95,10 @@ class TestServer {
   explicit TestServer(const TestServerOptions& options = {})
       : text_(make_model_text(folder_.path(), options.tokenizer, options.chat_template)),
         engine_(text_.tokenizer()) {
+    for (const auto& [name, source] : options.adapter_templates) {
+      const auto file = folder_.file("template_of_an_adapter.jinja", source);
+      text_.use_template_of_adapter(name, file).value();
+    }
     service_ = std::make_unique<Service>(
         text_, options.engine != nullptr ? *options.engine : engine_,
         Service::Options{.planner = {.base = "base",
@@ -104,9 +113,10 @@ class TestServer {
                          .watchdog = options.watchdog,
                          .adapter_loading = options.adapter_loading,
                          .adapter_root = options.adapter_root,
+                         .private_prefixes = options.private_prefixes,
                          .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(
-                {.limits = options.limits},
+                {.limits = options.limits, .proxies = options.proxies, .timers = options.timers},
                 {.handler = [this](Exchange& exchange) { return service_->answer(exchange); },
                  .admit = [this](const HttpHead& head) { return service_->admit(head); },
                  .refuse = [this](const Error& error,

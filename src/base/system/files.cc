@@ -28,6 +28,7 @@ class Descriptor {
   explicit Descriptor(int value) : value_(value) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
   }
@@ -98,11 +99,6 @@ Result<struct stat> regular_file(int descriptor, const std::filesystem::path& pa
   return status;
 }
 
-Result<std::size_t> regular_file_size(int descriptor, const std::filesystem::path& path) {
-  MOTLEY_TRY(const struct stat status, regular_file(descriptor, path));
-  return static_cast<std::size_t>(status.st_size);
-}
-
 // System calls would end the path at a zero byte, and so use another file than was checked.
 Result<void> without_zero_byte(const std::filesystem::path& path) {
   if (path.native().find('\0') == std::string::npos) return {};
@@ -111,8 +107,33 @@ Result<void> without_zero_byte(const std::filesystem::path& path) {
 }
 
 // Non-blocking, so that opening a named pipe does not wait for a writer.
-int open_for_reading(const std::filesystem::path& path) {
-  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+constexpr int reading = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+
+std::string link_of(const Descriptor& file) { return cat("/proc/self/fd/", file.get()); }
+
+// Opens what lies in a folder once links are followed. It is found first, and opened for reading
+// only when its own path is known, which no link can change then.
+Result<Descriptor> open_beneath(const std::filesystem::path& path,
+                                const std::filesystem::path& beneath) {
+  const Descriptor found(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (found.get() < 0) return system_error("read", path, errno);
+  std::error_code failure;
+  const std::filesystem::path real = std::filesystem::read_symlink(link_of(found), failure);
+  const auto [rest, end] = std::ranges::mismatch(real, beneath);
+  if (failure || end != beneath.end())
+    return Error(ErrorCode::bad_file, "lies outside the folder that files may be read from",
+                 printable(path.native()), "copy it inside");
+  Descriptor file(::open(link_of(found).c_str(), reading));
+  if (file.get() < 0) return system_error("read", path, errno);
+  return file;
+}
+
+Result<Descriptor> open_for_reading(const std::filesystem::path& path,
+                                    const std::filesystem::path& beneath) {
+  if (!beneath.empty()) return open_beneath(path, beneath);
+  Descriptor file(::open(path.c_str(), reading));
+  if (file.get() < 0) return system_error("read", path, errno);
+  return file;
 }
 
 Error too_large(std::string_view size, std::size_t max_bytes, const std::filesystem::path& path) {
@@ -122,12 +143,13 @@ Error too_large(std::string_view size, std::size_t max_bytes, const std::filesys
       printable(path.string()), "check that it is the right file"};
 }
 
-// Up to `size` bytes; fewer where the file ends before.
-Result<std::size_t> read_some(int descriptor, const std::filesystem::path& path, char* data,
-                              std::size_t size) {
+// Bytes from `offset` on into `data`; fewer where the file ends before.
+Result<std::size_t> read_some(int descriptor, const std::filesystem::path& path,
+                              std::span<char> data, std::size_t offset) {
   std::size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(descriptor, data + done, size - done);
+  while (done < data.size()) {
+    const ssize_t got = ::pread(descriptor, data.data() + done, data.size() - done,
+                                static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error("read", path, errno);
     if (got == 0) break;
@@ -142,7 +164,7 @@ Result<void> room_for_copy(std::size_t size, const std::filesystem::path& path) 
   if (size <= memory.available) return {};
   return Error(ErrorCode::out_of_memory,
                cat("a file of ", format_bytes(size), " does not fit into the ",
-                   format_bytes(memory.available), " of memory that are free"),
+                   format_bytes(memory.available), " that ", memory.bound, " leaves"),
                printable(path.string()), "check that it is the right file, or free some memory");
 }
 
@@ -178,31 +200,57 @@ Error inside_folder(Error error) {
           "the folder is damaged; copy or download it again"};
 }
 
-Result<MappedFile> MappedFile::open(const std::filesystem::path& path, FileAccess access) {
+Result<OpenFile> OpenFile::open(const std::filesystem::path& path, const FileRules& rules) {
   MOTLEY_TRY_VOID(without_zero_byte(path));
-  const Descriptor file(open_for_reading(path));
-  if (file.get() < 0) return system_error("read", path, errno);
+  MOTLEY_TRY(Descriptor file, open_for_reading(path, rules.beneath));
   MOTLEY_TRY(const struct stat status, regular_file(file.get(), path));
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size == 0) return MappedFile(path, nullptr, 0);
-  const bool mapped = access == FileAccess::mapped;
-  if (!mapped) MOTLEY_TRY_VOID(room_for_copy(size, path));
+  return OpenFile(path, rules.access, file.release(), status);
+}
+
+OpenFile::OpenFile(OpenFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      access_(other.access_),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      status_(other.status_) {}
+
+OpenFile::~OpenFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<std::string> OpenFile::read_at(std::size_t offset, std::size_t bytes) const {
+  std::string text(std::min(bytes, size() - std::min(offset, size())), '\0');
+  MOTLEY_TRY(const std::size_t got,
+             read_some(descriptor_, path_, {text.data(), text.size()}, offset));
+  text.resize(got);
+  return text;
+}
+
+Result<MappedFile> OpenFile::load() const {
+  if (size() == 0) return MappedFile(path_, nullptr, 0);
+  const bool mapped = access_ == FileAccess::mapped;
+  if (!mapped) MOTLEY_TRY_VOID(room_for_copy(size(), path_));
   void* const data =
-      mapped ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0)
-             : ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return system_error(mapped ? "map" : "make room for", path, errno);
-  MappedFile opened(path, static_cast<const std::byte*>(data), size);
+      mapped ? ::mmap(nullptr, size(), PROT_READ, MAP_SHARED, descriptor_, 0)
+             : ::mmap(nullptr, size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return system_error(mapped ? "map" : "make room for", path_, errno);
+  MappedFile opened(path_, static_cast<const std::byte*>(data), size());
   if (mapped) {
-    opened.range_ = MappedRange(path, data, size, status);
+    opened.range_ = MappedRange(path_, data, size(), status_);
     return opened;
   }
-  ::madvise(data, size, MADV_HUGEPAGE);
-  MOTLEY_TRY(const std::size_t got, read_some(file.get(), path, static_cast<char*>(data), size));
-  if (got == size) return opened;
+  ::madvise(data, size(), MADV_HUGEPAGE);
+  MOTLEY_TRY(const std::size_t got,
+             read_some(descriptor_, path_, {static_cast<char*>(data), size()}, 0));
+  if (got == size()) return opened;
   return Error(ErrorCode::bad_file,
-               cat("the file ended after ", got, " of its ", size, " bytes while it was read"),
-               printable(path.string()),
+               cat("the file ended after ", got, " of its ", size(), " bytes while it was read"),
+               printable(path_.string()),
                "someone writes to it; write under another name and rename, then try again");
+}
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path, const FileRules& rules) {
+  MOTLEY_TRY(const OpenFile file, OpenFile::open(path, rules));
+  return file.load();
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -257,16 +305,13 @@ void MappedFile::prefetch(std::size_t offset, std::size_t size) const {
   ::madvise(const_cast<std::byte*>(data_) + begin, offset + size - begin, MADV_WILLNEED);
 }
 
-Result<std::string> read_text(const std::filesystem::path& path, std::size_t max_bytes) {
-  MOTLEY_TRY_VOID(without_zero_byte(path));
-  const Descriptor file(open_for_reading(path));
-  if (file.get() < 0) return system_error("read", path, errno);
-  MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
-  if (size > max_bytes) return too_large(cat(size), max_bytes, path);
-  std::string text(size, '\0');
-  MOTLEY_TRY(const std::size_t got, read_some(file.get(), path, text.data(), size));
-  text.resize(got);
-  return text;
+Result<std::string> read_text(const std::filesystem::path& path, std::size_t max_bytes,
+                              const std::filesystem::path& beneath) {
+  FileRules rules;
+  rules.beneath = beneath;
+  MOTLEY_TRY(const OpenFile file, OpenFile::open(path, rules));
+  if (file.size() > max_bytes) return too_large(cat(file.size()), max_bytes, path);
+  return file.read_at(0, file.size());
 }
 
 Result<std::string> read_input(const std::filesystem::path& path, std::size_t max_bytes) {
@@ -331,13 +376,16 @@ Result<void> remove_file(const std::filesystem::path& path) {
   return {};
 }
 
-Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder) {
+Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder,
+                                             const std::filesystem::path& beneath) {
   MOTLEY_TRY_VOID(without_zero_byte(folder));
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
+  MOTLEY_TRY(Descriptor opened, open_for_reading(folder, beneath));
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(opened.get()), ::closedir);
   if (!stream && errno == ENOTDIR)
     return Error(ErrorCode::invalid_argument, "this is not a folder", printable(folder.string()),
                  "name a folder");
   if (!stream) return system_error("read", folder, errno);
+  opened.release();  // the stream closes it
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = ::readdir(stream.get())) {

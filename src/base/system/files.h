@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -26,12 +28,24 @@ enum class FileAccess : std::uint8_t {
   copied,  // read whole at once: nothing that happens to the file later matters
 };
 
+// How files are opened.
+struct FileRules {
+  // Implicit, because most callers name the access alone.
+  FileRules(FileAccess how = FileAccess::mapped)
+      : access(how) {}  // NOLINT(google-explicit-constructor)
+
+  FileAccess access;
+  // Once symbolic links are followed, files lie in this folder, or are not read; a path without
+  // links. Empty: they may lie anywhere. What was opened is checked, not the path: between a check
+  // of a path and its opening a link may change.
+  std::filesystem::path beneath = {};
+};
+
 // A file in memory, read-only.
 class MappedFile {
  public:
   // Refuses what is not a regular file (symbolic links are followed).
-  static Result<MappedFile> open(const std::filesystem::path& path,
-                                 FileAccess access = FileAccess::mapped);
+  static Result<MappedFile> open(const std::filesystem::path& path, const FileRules& rules = {});
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -45,6 +59,7 @@ class MappedFile {
   void prefetch(std::size_t offset, std::size_t size) const;
 
  private:
+  friend class OpenFile;
   MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size)
       : path_(std::move(path)), data_(data), size_(size) {}
 
@@ -54,8 +69,35 @@ class MappedFile {
   MappedRange range_;
 };
 
-// A whole small file; larger than `max_bytes` is an error.
-Result<std::string> read_text(const std::filesystem::path& path, std::size_t max_bytes);
+// An open regular file of which a part can be read before the whole is in memory.
+class OpenFile {
+ public:
+  // As MappedFile::open().
+  static Result<OpenFile> open(const std::filesystem::path& path, const FileRules& rules = {});
+
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile();
+
+  std::size_t size() const { return static_cast<std::size_t>(status_.st_size); }
+  // Bytes from `offset` on; fewer if the file ends before.
+  Result<std::string> read_at(std::size_t offset, std::size_t bytes) const;
+  // The whole file.
+  Result<MappedFile> load() const;
+
+ private:
+  OpenFile(std::filesystem::path path, FileAccess access, int descriptor, const struct stat& status)
+      : path_(std::move(path)), access_(access), descriptor_(descriptor), status_(status) {}
+
+  std::filesystem::path path_;
+  FileAccess access_;
+  int descriptor_;
+  struct stat status_;
+};
+
+// A whole small file; larger than `max_bytes` is an error. `beneath`: as FileRules.
+Result<std::string> read_text(const std::filesystem::path& path, std::size_t max_bytes,
+                              const std::filesystem::path& beneath = {});
 
 // What a user names as input of a command: a file, a pipe, or "-" for standard input, read to its
 // end.
@@ -89,8 +131,9 @@ class AtomicFile {
 // Removes a file; that there is none is no error.
 Result<void> remove_file(const std::filesystem::path& path);
 
-// The names in a folder, sorted, without "." and "..".
-Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder);
+// The names in a folder, sorted, without "." and "..". `beneath`: as FileRules.
+Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder,
+                                             const std::filesystem::path& beneath = {});
 
 enum class PathKind : std::uint8_t { missing, file, folder, other };
 

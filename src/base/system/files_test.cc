@@ -233,6 +233,52 @@ TEST_F(FilesTest, WithoutRoomForAMappingMemoryHasEnded) {
   FAIL() << "64 mappings of 8 TiB each";
 }
 
+TEST_F(FilesTest, AFilesBeginningIsReadBeforeTheWhole) {
+  folder_.file("a", "0123456789");
+  const auto file = OpenFile::open(folder_ / "a", FileAccess::copied);
+  ASSERT_TRUE(file.ok()) << file.error().message();
+  EXPECT_EQ(file->size(), 10U);
+  EXPECT_EQ(file->read_at(2, 3).value(), "234");
+  EXPECT_EQ(file->read_at(8, 30).value(), "89");
+  EXPECT_EQ(file->read_at(30, 3).value(), "");
+  EXPECT_EQ(file->load()->text(), "0123456789");
+}
+
+// A link that is exchanged after its path was checked opens another file than was checked.
+TEST_F(FilesTest, WhatLiesOutsideAFolderIsNotReadWhateverLinksSay) {
+  const TemporaryFolder outside;
+  outside.file("secret", "secret");
+  const fs::path root = fs::canonical(folder_.path());
+  fs::create_directory(root / "inner");
+  folder_.file("inner/a", "open");
+  fs::create_symlink("inner/a", root / "relative");
+  fs::create_symlink(root / "inner", root / "absolute");
+  fs::create_symlink(outside.path() / "secret", root / "out");
+  fs::create_symlink(outside.path(), root / "elsewhere");
+  for (const char* inside : {"inner/a", "relative", "absolute/a"}) {
+    const auto text = read_text(root / inside, 100, root);
+    ASSERT_TRUE(text.ok()) << inside << ": " << text.error().message();
+    EXPECT_EQ(*text, "open");
+  }
+  FileRules rules(FileAccess::copied);
+  rules.beneath = root / "inner";
+  EXPECT_EQ(MappedFile::open(root / "relative", rules)->text(), "open");
+  EXPECT_THAT(list_folder(root / "absolute", root).value(), ElementsAre("a"));
+  for (const char* name : {"out", "elsewhere/secret"}) {
+    const auto refused = read_text(root / name, 100, root);
+    ASSERT_FALSE(refused.ok()) << name;
+    EXPECT_THAT(refused.error().message(), HasSubstr("lies outside"));
+    EXPECT_FALSE(MappedFile::open(root / name, rules).ok());
+  }
+  EXPECT_FALSE(list_folder(root / "elsewhere", root).ok());
+  // A folder whose name only begins like the root's.
+  const fs::path like = root.string() + "x";
+  fs::create_directory(like);
+  std::ofstream(like / "a") << "near";
+  EXPECT_FALSE(read_text(like / "a", 100, root).ok());
+  fs::remove_all(like);
+}
+
 TEST_F(FilesTest, MessagesEscapeNames) {
   const auto file = MappedFile::open(folder_ / "new\nline");
   ASSERT_FALSE(file.ok());

@@ -65,7 +65,10 @@ bool write_within(int descriptor, std::string_view text, milliseconds patience) 
 
 class LineWriter::Ring {
  public:
-  explicit Ring(Options options) : options_(std::move(options)), bytes_(options_.bytes, '\0') {}
+  explicit Ring(Options options)
+      : options_(std::move(options)),
+        clock_(clock_or_steady(options_.clock)),
+        bytes_(options_.bytes, '\0') {}
 
   bool push(std::string_view line) {
     const std::lock_guard held(lock_);
@@ -89,7 +92,8 @@ class LineWriter::Ring {
   bool flush(milliseconds patience) {
     std::unique_lock held(lock_);
     const std::uint64_t all = pushed_;
-    return changed_.wait_for(held, patience, [&] { return taken_ >= all; });
+    return clock_.wait_until(changed_, held, clock_.now() + patience,
+                             [&] { return taken_ >= all; });
   }
 
   // The thread's function: runs until it is stopped.
@@ -111,7 +115,7 @@ class LineWriter::Ring {
     stopping_ = true;
     std::unique_lock held(lock_);
     some_.notify_one();
-    return changed_.wait_for(held, patience, [this] { return ended_; });
+    return clock_.wait_until(changed_, held, clock_.now() + patience, [this] { return ended_; });
   }
 
  private:
@@ -172,6 +176,7 @@ class LineWriter::Ring {
   }
 
   Options options_;
+  const Clock& clock_;
   mutable std::mutex lock_;
   std::condition_variable some_;
   std::condition_variable changed_;

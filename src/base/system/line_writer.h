@@ -9,6 +9,8 @@
 #include <string_view>
 #include <thread>
 
+#include "base/system/clock.h"
+
 namespace motley {
 
 // Writes to a descriptor, waiting for its reader at most `patience`. Returns whether everything was
@@ -26,6 +28,7 @@ class LineWriter {
     // Makes that line, newline included; empty: no report. Called on any thread.
     std::function<std::string(std::uint64_t lines)> lost_line;
     std::chrono::milliseconds patience{1000};  // of the destructor
+    const Clock* clock = nullptr;  // of the destructor and of flush(); null: the steady clock
   };
 
   explicit LineWriter(Options options);

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <poll.h>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -11,13 +12,15 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/test_clock.h"
+#include "base/test_waits.h"
 
 namespace motley {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds long_enough{20'000};
+using test::max_wait;
 
 class Pipe {
  public:
@@ -43,6 +46,11 @@ class Pipe {
     std::string text;
     char piece[512];
     while (text.find(last) == std::string::npos || text.back() != '\n') {
+      pollfd ready{.fd = ends_[0], .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, static_cast<int>(max_wait.count())) == 0) {
+        ADD_FAILURE() << "the pipe never had '" << last << "', only '" << text << "'";
+        break;
+      }
       const ssize_t count = ::read(ends_[0], piece, sizeof piece);
       if (count <= 0) break;
       text.append(piece, static_cast<std::size_t>(count));
@@ -71,7 +79,7 @@ TEST(LineWriter, LinesComeInOrder) {
   const std::vector<std::string> lines = pipe.read_until(cat("line ", count - 1));
   ASSERT_EQ(lines.size(), static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) ASSERT_EQ(lines[static_cast<std::size_t>(i)], cat("line ", i));
-  EXPECT_TRUE(writer.flush(long_enough));
+  EXPECT_TRUE(writer.flush(max_wait));
   EXPECT_EQ(writer.lost(), 0);
 }
 
@@ -116,7 +124,7 @@ TEST(LineWriter, LinesOfSeveralThreadsStayWholeWhereSomeAreLost) {
   }
   std::thread last([&] {
     for (std::thread& thread : threads) thread.join();
-    while (!writer.write("last\n")) std::this_thread::yield();
+    test::wait_for("the ring has room for the last line", [&] { return writer.write("last\n"); });
   });
   std::uint64_t said = 0;
   std::uint64_t whole = 0;
@@ -144,7 +152,7 @@ TEST(LineWriter, AReaderThatHasGoneCostsItsLinesOnly) {
   pipe.close_reader();
   LineWriter writer({.descriptor = pipe.writer(), .lost_line = lost_line});
   writer.write("not\nread\n");
-  EXPECT_TRUE(writer.flush(long_enough));
+  EXPECT_TRUE(writer.flush(max_wait));
   EXPECT_EQ(writer.lost(), 2);
 }
 
@@ -157,7 +165,7 @@ TEST(LineWriter, ADescriptorThatIsClosedCostsItsLinesOnly) {
   ::close(closed);
   LineWriter writer({.descriptor = closed, .lost_line = lost_line});
   writer.write("not read\n");
-  EXPECT_TRUE(writer.flush(long_enough));
+  EXPECT_TRUE(writer.flush(max_wait));
   EXPECT_EQ(writer.lost(), 1);
 }
 
@@ -171,13 +179,22 @@ TEST(LineWriter, ItsEndWritesWhatIsLeft) {
 
 TEST(LineWriter, ItsEndWaitsOnlySoLongForAReaderThatHasStopped) {
   Pipe pipe;
-  const auto begin = std::chrono::steady_clock::now();
-  {
-    LineWriter writer({.descriptor = pipe.writer(), .patience = milliseconds(20)});
-    while (writer.write("a line that is not read\n")) {
+  test::ScriptedClock clock;
+  test::Event ended;
+  std::thread user([&] {
+    {
+      LineWriter writer(
+          {.descriptor = pipe.writer(), .patience = milliseconds(1000), .clock = &clock});
+      while (writer.write("a line that is not read\n")) {
+      }
     }
-  }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, long_enough);
+    ended.set();
+  });
+  clock.wait_for_threads(1, TimePoint(milliseconds(1000)), "the writer's end waits for the reader");
+  EXPECT_FALSE(ended.has_happened());
+  clock.advance(milliseconds(1000));
+  ended.wait("the writer ends although its reader takes nothing");
+  user.join();
 }
 
 TEST(WriteWithin, EndsIfThereIsNoReader) {

@@ -162,7 +162,8 @@ MappedRange::~MappedRange() {
 
 class MappedFilesWatch::Impl {
  public:
-  explicit Impl(Duration interval) : interval_(interval), thread_([this] { watch(); }) {}
+  Impl(Duration interval, const Clock* clock)
+      : interval_(interval), clock_(clock_or_steady(clock)), thread_([this] { watch(); }) {}
   ~Impl() {
     {
       const std::lock_guard held(lock_);
@@ -199,7 +200,8 @@ class MappedFilesWatch::Impl {
       if (!change_) change_ = std::move(change);
       ended_ = begun_;
       woken_.notify_all();
-      woken_.wait_for(held, interval_, [this] { return stopping_ || wanted_ > begun_; });
+      clock_.wait_until(woken_, held, clock_.now() + interval_,
+                        [this] { return stopping_ || wanted_ > begun_; });
     }
   }
 
@@ -230,6 +232,7 @@ class MappedFilesWatch::Impl {
   }
 
   const Duration interval_;
+  const Clock& clock_;
   mutable std::mutex lock_;
   std::condition_variable woken_;
   std::optional<Error> change_;
@@ -240,7 +243,8 @@ class MappedFilesWatch::Impl {
   std::thread thread_;  // last: it uses all of the above
 };
 
-MappedFilesWatch::MappedFilesWatch(Duration interval) : impl_(std::make_unique<Impl>(interval)) {}
+MappedFilesWatch::MappedFilesWatch(Duration interval, const Clock* clock)
+    : impl_(std::make_unique<Impl>(interval, clock)) {}
 MappedFilesWatch::~MappedFilesWatch() = default;
 Result<void> MappedFilesWatch::health() const { return impl_->health(); }
 void MappedFilesWatch::look() { impl_->look(); }

@@ -38,7 +38,9 @@ class MappedRange {
 // modification time and inode. Each file that is not is logged once.
 class MappedFilesWatch {
  public:
-  explicit MappedFilesWatch(Duration interval = std::chrono::seconds(1));
+  // The clock must outlive it; null: the steady clock.
+  explicit MappedFilesWatch(Duration interval = std::chrono::seconds(1),
+                            const Clock* clock = nullptr);
   MappedFilesWatch(const MappedFilesWatch&) = delete;
   MappedFilesWatch& operator=(const MappedFilesWatch&) = delete;
   ~MappedFilesWatch();

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <fcntl.h>
-#include <future>
 #include <string>
 #include <sys/mman.h>
 #include <tuple>
@@ -15,6 +14,8 @@
 #include "base/log.h"
 #include "base/system/files.h"
 #include "base/system/temporary_folder.h"
+#include "base/test_clock.h"
+#include "base/test_waits.h"
 
 namespace motley {
 namespace {
@@ -104,14 +105,19 @@ TEST_F(MappedFilesWatchTest, SeesLengthPlaceAndAbsence) {
 }
 
 TEST_F(MappedFilesWatchTest, LooksByItself) {
-  std::promise<void> seen;
-  log::configure({.sink = [&](std::string_view) { seen.set_value(); }});
-  MappedFilesWatch watch(std::chrono::milliseconds(1));
+  test::Event seen;
+  log::configure({.sink = [&](std::string_view) { seen.set(); }});
+  test::ScriptedClock clock;
+  MappedFilesWatch watch(an_hour, &clock);
   const auto mapped = MappedFile::open(path_).value();
+  clock.wait_for_threads(1, TimePoint(an_hour), "the watch has looked and waits for an hour");
   write("y");
-  seen.get_future().wait();
-  // The check that finds it ends before the next one does.
-  watch.look();
+  clock.advance(an_hour - Duration(1));
+  EXPECT_TRUE(watch.health().ok());
+  clock.advance(Duration(1));
+  seen.wait("the watch has seen the change");
+  clock.wait_for_threads(1, TimePoint(2 * an_hour), "the watch has looked again");
+  ASSERT_FALSE(watch.health().ok());
   EXPECT_THAT(watch.health().error().message(), HasSubstr("has changed"));
 }
 

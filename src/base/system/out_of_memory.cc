@@ -9,6 +9,7 @@ namespace motley {
 namespace {
 
 std::atomic<std::uint64_t> shortages{0};
+std::atomic<std::uint64_t> thread_shortages{0};
 
 // Global, because the handler of `operator new` is a plain function.
 struct Halves {
@@ -50,6 +51,7 @@ bool is_out_of_memory_error(const Error& error) {
 }
 
 std::uint64_t out_of_memory_count() { return shortages.load(); }
+std::uint64_t out_of_threads_count() { return thread_shortages.load(); }
 
 namespace internal {
 
@@ -64,6 +66,7 @@ void require_out_of_memory() {
     if (failure.code() != std::errc::resource_unavailable_try_again &&
         failure.code() != std::errc::not_enough_memory)
       throw;
+    if (failure.code() == std::errc::resource_unavailable_try_again) ++thread_shortages;
     ++shortages;
   }
 }

@@ -24,6 +24,8 @@ bool is_out_of_memory_error(const Error& error);
 
 // How often within_memory() has caught the end of memory in this process.
 std::uint64_t out_of_memory_count();
+// Of these, how often it was a thread that could not be started.
+std::uint64_t out_of_threads_count();
 
 namespace internal {
 

@@ -36,7 +36,9 @@ TEST(WithinMemory, TheEndOfMemoryIsAnError) {
   const auto no_thread = [] {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   };
+  const std::uint64_t threads_before = out_of_threads_count();
   EXPECT_EQ(within_memory(no_thread).error().code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(out_of_threads_count(), threads_before + 1);
   EXPECT_EQ(out_of_memory_count() - before, 3);
 }
 

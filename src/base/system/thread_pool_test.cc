@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "base/system/cpu.h"
+#include "base/test_waits.h"
 
 namespace motley {
 namespace {
@@ -239,19 +240,21 @@ TEST(ThreadPool, BodyMayCallAnotherPool) {
 }
 
 TEST(ThreadPool, IsDestroyedInEveryStateOfItsWorkers) {
+  std::atomic<int> calls{0};
+  const auto count = [&](int) { ++calls; };
   for (int i = 0; i < 50; ++i) {
-    {
-      ThreadPool never_called(quiet(4));
-    }
-    {
+    test::call_within_bound("a pool ends that was never called",
+                            [] { EXPECT_EQ(ThreadPool(quiet(4)).size(), 4); });
+    test::call_within_bound("a pool ends whose workers sleep", [&] {
       ThreadPool asleep(quiet(4));
-      asleep.run([](int) {});
-    }
-    {
+      asleep.run(count);
+    });
+    test::call_within_bound("a pool ends whose workers spin", [&] {
       ThreadPool spinning({.threads = 4, .pin = false, .spin = std::chrono::milliseconds(2)});
-      spinning.run([](int) {});
-    }
+      spinning.run(count);
+    });
   }
+  EXPECT_EQ(calls, 50 * 2 * 4);
 }
 
 TEST(ThreadPool, AnyLengthOfSpinningGivesTheSame) {

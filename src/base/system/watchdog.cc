@@ -111,7 +111,8 @@ void Watchdog::watch() {
       held.lock();
       continue;
     }
-    stopped_.wait_for(held, interval_of(limit_));
+    clock_->wait_until(stopped_, held, clock_->now() + interval_of(limit_),
+                       [this] { return stopping_; });
   }
 }
 

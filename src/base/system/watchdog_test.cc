@@ -1,8 +1,5 @@
 #include "base/system/watchdog.h"
 
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "base/test_clock.h"
+#include "base/test_waits.h"
 
 namespace motley {
 namespace {
@@ -17,41 +16,27 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr auto limit = std::chrono::milliseconds(8);
-
-class SetClock final : public Clock {
- public:
-  TimePoint now() const override { return TimePoint(Duration(now_.load())); }
-  void advance(Duration duration) { now_ += duration.count(); }
-
- private:
-  std::atomic<Duration::rep> now_{1};
-};
+constexpr auto limit = std::chrono::seconds(2);
 
 class WatchdogTest : public testing::Test {
  protected:
   WatchdogTest() {
     log::configure({.sink = [this](std::string_view line) {
-      const std::lock_guard held(lock_);
-      lines_.emplace_back(line);
-      changed_.notify_all();
+      monitor_.change([&] { lines_.emplace_back(line); });
     }});
   }
   ~WatchdogTest() override { log::configure({}); }
 
   std::string wait_for_line(std::size_t index) {
-    std::unique_lock held(lock_);
-    changed_.wait(held, [&] { return lines_.size() > index; });
-    return lines_[index];
+    monitor_.wait("the watchdog logs another line", [&] { return lines_.size() > index; });
+    return monitor_.look([&] { return lines_[index]; });
   }
   std::size_t lines() {
-    const std::lock_guard held(lock_);
-    return lines_.size();
+    return monitor_.look([this] { return lines_.size(); });
   }
 
-  SetClock clock_;
-  std::mutex lock_;
-  std::condition_variable changed_;
+  test::ScriptedClock clock_;
+  test::Monitor monitor_;
   std::vector<std::string> lines_;
 };
 
@@ -114,8 +99,15 @@ TEST_F(WatchdogTest, SeveralAtOnceAreDistinguished) {
 }
 
 TEST(NoWatchdog, WatchesNothing) {
-  const auto details = [] { return std::string(); };
-  const Watchdog::Scope step(nullptr, Watchdog::Work::step, details);
+  bool asked = false;
+  const auto details = [&asked] {
+    asked = true;
+    return std::string();
+  };
+  {
+    const Watchdog::Scope step(nullptr, Watchdog::Work::step, details);
+  }
+  EXPECT_FALSE(asked);
 }
 
 }  // namespace

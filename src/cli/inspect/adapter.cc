@@ -193,15 +193,8 @@ void add_adapter(const lora::Adapter& adapter, Findings& findings) {
 }  // namespace
 
 Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoint& checkpoint,
-                                 const std::optional<fs::path>& base) {
+                                 const std::optional<InspectedBase>& base) {
   Findings findings;
-  // The base first, because its errors are not findings about the adapter.
-  std::optional<LoadedModel> model;
-  if (base) {
-    auto loaded = load_to_inspect(*base);
-    if (!loaded.ok()) return std::move(loaded).error().within("--model");
-    model = *std::move(loaded);
-  }
   const fs::path config_path = folder / "adapter_config.json";
   MOTLEY_TRY(const std::string text, read_text(config_path, longest_config));
   const auto config = lora::parse_adapter_config(text, printable(config_path.string()));
@@ -210,7 +203,7 @@ Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoin
     return findings;
   }
   add_config(*config, findings);
-  if (!model) {
+  if (!base) {
     findings.add("base", json::Value(nullptr), "not asked; --model MODEL checks the adapter on it");
     const auto convention = convention_of(checkpoint);
     if (convention.ok()) {
@@ -220,8 +213,8 @@ Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoin
     }
     return findings;
   }
-  findings.add("base", base->string());
-  const auto adapter = lora::load_adapter(folder, {}, model->model->base_view());
+  findings.add("base", base->folder.string());
+  const auto adapter = lora::load_adapter(folder, {}, base->loaded.model->base_view());
   if (adapter.ok()) {
     add_adapter(*adapter, findings);
   } else {

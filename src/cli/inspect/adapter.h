@@ -5,13 +5,20 @@
 
 #include "base/result.h"
 #include "cli/inspect/facts.h"
+#include "cli/inspect/model.h"
 #include "tensor/safetensors/checkpoint.h"
 
 namespace motley::cli {
 
+// A base that adapters are checked against.
+struct InspectedBase {
+  std::filesystem::path folder;
+  LoadedModel loaded;
+};
+
 // Findings from an adapter's config and names; with a base, also its effect on that model.
 Result<Findings> inspect_adapter(const std::filesystem::path& folder,
                                  const tensor::Checkpoint& checkpoint,
-                                 const std::optional<std::filesystem::path>& base);
+                                 const std::optional<InspectedBase>& base);
 
 }  // namespace motley::cli

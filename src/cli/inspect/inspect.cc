@@ -19,6 +19,7 @@
 #include "cli/inspect/model.h"
 #include "cli/inspect/supported.h"
 #include "cli/options/compute_settings.h"
+#include "cli/options/named_folder.h"
 #include "tensor/safetensors/checkpoint.h"
 
 namespace motley::cli {
@@ -141,10 +142,8 @@ std::string describe_findings(const Findings& findings) {
 }
 
 Result<Findings> find_out(const fs::path& path, const Contents& contents,
-                          const std::optional<fs::path>& base, const ComputeSettings& settings) {
-  if (base && contents.kind != "adapter")
-    return Error(ErrorCode::invalid_argument, "only an adapter has a base", "--model",
-                 "leave it out, or name an adapter's folder");
+                          const std::optional<InspectedBase>& base,
+                          const ComputeSettings& settings) {
   if (settings.ranks > 1 && contents.kind != "model")
     return Error(ErrorCode::invalid_argument, "only a model is cut over ranks",
                  settings.expert_groups > 1 ? "--ep" : "--tp",
@@ -222,18 +221,26 @@ json::Value json_report(const Contents& contents, const Findings& findings) {
   return report;
 }
 
-Result<void> inspect(const Arguments& arguments, Output output) {
-  const fs::path path = arguments.positional(0);
-  if (arguments.has("--supported") == !path.empty())
-    return Error(ErrorCode::invalid_argument,
-                 path.empty() ? "no PATH" : "--supported is about no path", "motley inspect",
-                 "see motley inspect --help");
-  if (path.empty()) return output(supported_tables()), Result<void>();
-  std::optional<fs::path> base;
-  if (const std::string* const model = arguments.value("--model")) base = *model;
+// The base of --model.
+Result<std::optional<InspectedBase>> load_base(const Arguments& arguments) {
+  const std::string* const model = arguments.value("--model");
+  if (model == nullptr) return std::optional<InspectedBase>();
+  auto folder = find_model_folder(*model, "serve");
+  if (!folder.ok()) return std::move(folder).error().within("--model");
+  auto loaded = load_to_inspect(*folder);
+  if (!loaded.ok()) return std::move(loaded).error().within("--model");
+  return std::optional<InspectedBase>({.folder = *model, .loaded = *std::move(loaded)});
+}
+
+// After the report, so that scripts see it too.
+Result<void> refused(const fs::path& path, std::string_view what) {
+  return Error(ErrorCode::bad_file, std::string(what), printable(path.string()),
+               "the report says why");
+}
+
+Result<void> inspect_one(const fs::path& path, const Arguments& arguments,
+                         const ComputeSettings& settings, Output output) {
   MOTLEY_TRY(const Contents contents, read_contents(path));
-  MOTLEY_TRY(const ComputeSettings settings, read_compute_settings(arguments));
-  MOTLEY_TRY_VOID(require_one_replica(settings, "inspect"));
   if (arguments.has("--kernels")) {
     if (contents.kind != "model" || arguments.has("--json"))
       return Error(ErrorCode::invalid_argument, "shows a model's kernels, as text", "--kernels",
@@ -242,13 +249,107 @@ Result<void> inspect(const Arguments& arguments, Output output) {
     output(text);
     return {};
   }
+  if (arguments.has("--model") && contents.kind != "adapter")
+    return Error(ErrorCode::invalid_argument, "only an adapter has a base", "--model",
+                 "leave it out, or name an adapter's folder");
+  MOTLEY_TRY(const std::optional<InspectedBase> base, load_base(arguments));
   MOTLEY_TRY(const Findings findings, find_out(path, contents, base, settings));
   if (arguments.has("--json")) {
     output(json::write(json_report(contents, findings)) + "\n");
   } else {
     output(text_report(path, contents, findings, arguments.has("--tensors")));
   }
+  if (findings.refusal) return refused(path, "would be refused");
   return {};
+}
+
+// "cynic: rank 8, convention packed", or why it would be refused.
+std::string line_of(std::string_view name, const Findings& findings) {
+  std::vector<std::string> parts;
+  for (const Fact& fact : findings.facts) {
+    for (const std::string_view key : {"rank", "convention", "adapts", "device_bytes"}) {
+      if (fact.key != key) continue;
+      std::string label = fact.key;
+      std::ranges::replace(label, '_', ' ');
+      parts.push_back(cat(label, " ", fact.text));
+    }
+  }
+  if (findings.refusal) parts.push_back(cat("would be refused: ", *findings.refusal));
+  return cat(printable(name), ": ", join(parts), "\n");
+}
+
+json::Value json_of(std::string_view name, const Findings& findings) {
+  json::Object facts;
+  for (const Fact& fact : findings.facts) facts.add(fact.key, fact.value);
+  json::Object adapter;
+  adapter.add("name", name);
+  adapter.add("facts", std::move(facts));
+  adapter.add("would_be_refused",
+              findings.refusal ? json::Value(*findings.refusal) : json::Value(nullptr));
+  return adapter;
+}
+
+Result<Findings> inspect_adapter_folder(const fs::path& folder,
+                                        const std::optional<InspectedBase>& base) {
+  MOTLEY_TRY(const Contents contents, read_contents(folder));
+  return inspect_adapter(folder, contents.checkpoint, base);
+}
+
+// A folder of adapters: one line each.
+Result<void> inspect_adapters(const fs::path& path, const std::vector<std::string>& names,
+                              const Arguments& arguments, Output output) {
+  MOTLEY_TRY(const std::optional<InspectedBase> base, load_base(arguments));
+  std::size_t refusals = 0;
+  json::Array array;
+  for (const std::string& name : names) {
+    auto read = inspect_adapter_folder(path / name, base);
+    Findings findings;
+    if (read.ok())
+      findings = *std::move(read);
+    else
+      findings.refusal = read.error().message();
+    if (findings.refusal) ++refusals;
+    if (arguments.has("--json"))
+      array.push_back(json_of(name, findings));
+    else
+      output(line_of(name, findings));
+  }
+  if (arguments.has("--json")) {
+    json::Object report;
+    report.add("kind", "adapters");
+    report.add("adapters", std::move(array));
+    output(json::write(std::move(report)) + "\n");
+  }
+  if (refusals == 0) return {};
+  return refused(path, cat(refusals, " of ", names.size(), " adapters would be refused"));
+}
+
+// The adapters in a folder that is itself neither a model nor an adapter.
+Result<std::vector<std::string>> adapters_of_folder(const fs::path& path) {
+  MOTLEY_TRY(const bool adapter, is_adapter(path));
+  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
+    MOTLEY_TRY(const PathKind kind, path_kind(path / name));
+    if (adapter || kind != PathKind::missing) return std::vector<std::string>();
+  }
+  return adapters_in(path);
+}
+
+Result<void> inspect(const Arguments& arguments, Output output) {
+  fs::path path = arguments.positional(0);
+  if (arguments.has("--supported") == !path.empty())
+    return Error(ErrorCode::invalid_argument,
+                 path.empty() ? "no PATH" : "--supported is about no path", "motley inspect",
+                 "see motley inspect --help");
+  if (path.empty()) return output(supported_tables()), Result<void>();
+  MOTLEY_TRY(const ComputeSettings settings, read_compute_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(settings, "inspect"));
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::folder || (kind == PathKind::missing && is_repository_name(path))) {
+    MOTLEY_TRY(path, find_folder(path));
+    MOTLEY_TRY(const std::vector<std::string> adapters, adapters_of_folder(path));
+    if (!adapters.empty()) return inspect_adapters(path, adapters, arguments, output);
+  }
+  return inspect_one(path, arguments, settings, output);
 }
 
 }  // namespace
@@ -266,16 +367,18 @@ Command inspect_command() {
       {"--kernels", "", "load the model, and show what its steps launch on the device"}};
   std::ranges::copy(compute_option_specs(), std::back_inserter(options));
   return {
-      .spec = {.name = "inspect",
-               .summary = "shows what a model, an adapter or a safetensors file holds",
-               .positionals = {},
-               .optional_positional = "PATH",
-               .options = std::move(options),
-               .examples = {"motley inspect models/demo",
-                            "motley inspect models/demo/adapters/jargon --model models/demo",
-                            "motley inspect models/demo --tp 2",
-                            "motley inspect models/demo --tp 4 --ep 2",
-                            "motley inspect models/demo --kernels", "motley inspect --supported"}},
+      .spec =
+          {.name = "inspect",
+           .summary =
+               "shows what a model, an adapter, a folder of adapters or a safetensors file holds",
+           .positionals = {},
+           .optional_positional = "PATH",
+           .options = std::move(options),
+           .examples = {"motley inspect models/demo",
+                        "motley inspect models/demo/adapters/jargon --model models/demo",
+                        "motley inspect models/demo --tp 2",
+                        "motley inspect models/demo --tp 4 --ep 2",
+                        "motley inspect models/demo --kernels", "motley inspect --supported"}},
       .run = inspect};
 }
 

@@ -1,13 +1,17 @@
 #include "cli/options/adapter_option.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/cat.h"
+#include "cli/options/named_folder.h"
 
 namespace motley::cli {
 namespace {
 
 constexpr std::size_t longest_name = 200;
+constexpr std::array<std::string_view, 4> words = {"pinned", "partial", "b-columns=rank-major",
+                                                   "orientation=standard"};
 
 Error wrong(std::string what, std::string fix) {
   return {ErrorCode::invalid_argument, std::move(what), "--adapter", std::move(fix)};
@@ -40,16 +44,15 @@ bool is_adapter_name(std::string_view name) {
   });
 }
 
+std::span<const std::string_view> adapter_option_words() { return words; }
+
 Result<AdapterOption> parse_adapter_option(std::string_view text) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string_view::npos)
-    return wrong(cat("not an adapter: ", quote(text)), "write NAME=PATH");
-  AdapterOption option{.name = std::string(text.substr(0, equals))};
-  if (!is_adapter_name(option.name))
-    return wrong(cat("not an adapter's name: ", quote(option.name)),
-                 "use 1 to 200 letters, digits, '.', '_', '/' or '-'");
+  // An option after the path may have a '=' of its own.
+  const std::string_view name = text.substr(0, text.find('='));
+  const bool named = name.size() < text.size() && name.find(',') == std::string_view::npos;
+  AdapterOption option;
   // Options follow the path, which may contain commas.
-  std::string_view path = text.substr(equals + 1);
+  std::string_view path = named ? text.substr(name.size() + 1) : text;
   for (std::size_t comma = path.rfind(','); comma != std::string_view::npos;
        comma = path.rfind(',')) {
     MOTLEY_TRY(const bool taken, take_option(path.substr(comma + 1), option));
@@ -57,9 +60,29 @@ Result<AdapterOption> parse_adapter_option(std::string_view text) {
     path = path.substr(0, comma);
   }
   if (path.empty())
-    return wrong(cat("adapter ", quote(option.name), " has no path"), "write NAME=PATH");
+    return wrong(named ? cat("adapter ", quote(name), " has no path") : "an adapter without a path",
+                 "write NAME=PATH");
   option.path = path;
-  return option;
+  option.name = named ? std::string(name) : folder_name(option.path);
+  if (is_adapter_name(option.name)) return option;
+  return wrong(cat("not an adapter's name: ", quote(option.name)),
+               named ? "use 1 to 200 letters, digits, '.', '_', '/' or '-'"
+                     : "write NAME=PATH, with a name of letters, digits, '.', '_', '/' or '-'");
+}
+
+Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& arguments) {
+  std::vector<AdapterOption> adapters;
+  for (const std::string& text : arguments.values("--adapter")) {
+    MOTLEY_TRY(AdapterOption adapter, parse_adapter_option(text));
+    if (std::ranges::find(adapters, adapter.name, &AdapterOption::name) != adapters.end())
+      return wrong(cat("adapter ", quote(adapter.name), " twice"), "give each a name of its own");
+    adapters.push_back(std::move(adapter));
+  }
+  for (AdapterOption& adapter : adapters) {
+    const std::string place = cat("--adapter ", adapter.name);
+    MOTLEY_TRY(adapter.path, find_adapter_folder(adapter.path, place));
+  }
+  return adapters;
 }
 
 }  // namespace motley::cli

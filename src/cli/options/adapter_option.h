@@ -1,15 +1,18 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "cli/options/arguments.h"
 #include "lora/files/load.h"
 
 namespace motley::cli {
 
-// --adapter NAME=PATH[,pinned][,partial][,b-columns=rank-major|expert-major]
+// --adapter [NAME=]PATH[,pinned][,partial][,b-columns=rank-major|expert-major]
 //           [,orientation=standard|swapped]
 struct AdapterOption {
   std::string name;
@@ -18,7 +21,14 @@ struct AdapterOption {
   lora::LoadOptions load = {};
 };
 
+// Without NAME= the adapter has its folder's name. A path that holds '=' needs the name.
 Result<AdapterOption> parse_adapter_option(std::string_view text);
+
+// All --adapter options, each of a name of its own and with its folder found (named_folder.h).
+Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& arguments);
+
+// The words that may follow an adapter's path: "pinned", "b-columns=" ...
+std::span<const std::string_view> adapter_option_words();
 
 // 1 to 200 letters, digits, '.', '_', '/' and '-'.
 bool is_adapter_name(std::string_view name);

@@ -1,9 +1,10 @@
 #include "cli/options/arguments.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/cat.h"
+#include "base/spelling.h"
+#include "cli/options/foreign_options.h"
 
 namespace motley::cli {
 namespace {
@@ -23,6 +24,8 @@ const OptionSpec* find(const CommandSpec& command, std::string_view name) {
 }
 
 Error unknown_option(const CommandSpec& command, std::string_view name) {
+  if (std::string advice = foreign_option_advice(name); !advice.empty())
+    return wrong_call(cat("unknown option ", quote(name)), command, std::move(advice));
   std::vector<std::string_view> names;
   names.reserve(command.options.size());
   for (const OptionSpec& option : command.options) names.push_back(option.name);
@@ -31,31 +34,11 @@ Error unknown_option(const CommandSpec& command, std::string_view name) {
                     meant ? cat("did you mean ", *meant, "?") : see_help(command));
 }
 
-// The number of insertions, deletions, replacements and swaps of adjacent letters between two
-// words.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before_last(b.size() + 1);
-  std::vector<std::size_t> last(b.size() + 1);
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(last.begin(), last.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({row[j - 1] + 1, last[j] + 1, replaced});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before_last[j - 2] + 1);
-    }
-    std::swap(before_last, last);
-    std::swap(last, row);
-  }
-  return last[b.size()];
-}
-
 }  // namespace
 
 Result<Arguments> Arguments::parse(const CommandSpec& command, std::span<const std::string> words) {
   Arguments arguments;
+  arguments.command_ = command.name;
   const std::size_t most =
       command.positionals.size() + (command.optional_positional.empty() ? 0 : 1);
   bool only_positionals = false;
@@ -132,21 +115,6 @@ std::string usage(const CommandSpec& command) {
   if (!command.examples.empty()) text += "\nexamples:\n";
   for (const std::string_view example : command.examples) text += cat("  ", example, "\n");
   return text;
-}
-
-std::optional<std::string_view> closest(std::string_view word,
-                                        std::span<const std::string_view> candidates) {
-  // Up to a third of the letters may be wrong; otherwise it is another word.
-  std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
-  std::optional<std::string_view> best;
-  for (const std::string_view candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 }  // namespace motley::cli

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +33,8 @@ class Arguments {
   // Refuses unknown, missing and duplicate arguments.
   static Result<Arguments> parse(const CommandSpec& command, std::span<const std::string> words);
 
+  // The name of the command that was called.
+  std::string_view command() const { return command_; }
   // Empty if the optional one is absent.
   const std::string& positional(std::size_t index) const { return positionals_[index]; }
   bool has(std::string_view option) const { return options_.contains(option); }
@@ -42,15 +43,12 @@ class Arguments {
   std::span<const std::string> values(std::string_view option) const;
 
  private:
+  std::string_view command_;
   std::vector<std::string> positionals_;
   std::map<std::string, std::vector<std::string>, std::less<>> options_;
 };
 
 // "usage: motley inspect PATH [options]" and a line for each option.
 std::string usage(const CommandSpec& command);
-
-// The candidate that a mistyped word most likely means, if one is close.
-std::optional<std::string_view> closest(std::string_view word,
-                                        std::span<const std::string_view> candidates);
 
 }  // namespace motley::cli

@@ -1,43 +1,69 @@
 #include "cli/options/model_settings.h"
 
-#include <system_error>
+#include <algorithm>
 
 #include "base/cat.h"
+#include "base/system/files.h"
 #include "base/units.h"
+#include "cli/options/named_folder.h"
 #include "cli/options/option_values.h"
 
 namespace motley::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::int64_t max_batch_tokens = 65536;
 constexpr std::int64_t max_queue = 1'000'000;
-
-// The last component of a folder's path, however it is written; "base" if there is none.
-std::string folder_name(const fs::path& folder) {
-  if (folder.empty()) return "base";
-  std::error_code failure;
-  const fs::path whole = fs::canonical(folder, failure);
-  return (failure ? folder : whole).filename().string();
-}
+constexpr std::int64_t max_adapters = 1'000'000;
 
 Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
                                                  std::string_view base) {
-  std::vector<AdapterOption> adapters;
-  for (const std::string& text : arguments.values("--adapter")) {
-    MOTLEY_TRY(AdapterOption adapter, parse_adapter_option(text));
+  MOTLEY_TRY(std::vector<AdapterOption> adapters, read_adapter_options(arguments));
+  for (const AdapterOption& adapter : adapters) {
     if (adapter.name == base)
       return wrong_option(cat("adapter ", quote(adapter.name), " has the base's name"), "--adapter",
                           "give it another, or the base with --name");
-    for (const AdapterOption& other : adapters) {
-      if (other.name == adapter.name)
-        return wrong_option(cat("adapter ", quote(adapter.name), " twice"), "--adapter",
-                            "give each a name of its own");
-    }
-    adapters.push_back(std::move(adapter));
   }
   return adapters;
+}
+
+constexpr std::string_view template_option = "--chat-template";
+
+// NAME= is read as such if the base or an adapter has that name: a path may hold '=' too.
+Result<TemplateOption> read_template(std::string_view text, const ModelSettings& settings) {
+  const std::size_t equals = text.find('=');
+  const std::string_view name = text.substr(0, equals);
+  TemplateOption option{.file = text};
+  if (equals != std::string_view::npos) {
+    const bool base = name == settings.name;
+    const bool adapter =
+        std::ranges::find(settings.adapters, name, &AdapterOption::name) != settings.adapters.end();
+    if (base || adapter) option.file = text.substr(equals + 1);
+    if (adapter) option.adapter = name;
+  }
+  if (text.find("{{") != std::string_view::npos || text.find("{%") != std::string_view::npos)
+    return wrong_option("a template's text", template_option, "write it to a file, and name that");
+  MOTLEY_TRY(const PathKind kind, path_kind(option.file));
+  if (kind != PathKind::missing) return option;
+  if (equals != std::string_view::npos && option.file == text && is_adapter_name(name))
+    return wrong_option(cat("no adapter ", quote(name), ", and no file ", quote(text)),
+                        template_option, "write NAME=FILE with the NAME of an --adapter");
+  return wrong_option(cat("no such file ", quote(option.file.native())), template_option,
+                      "check the path");
+}
+
+Result<std::vector<TemplateOption>> read_templates(const Arguments& arguments,
+                                                   const ModelSettings& settings) {
+  std::vector<TemplateOption> templates;
+  for (const std::string& text : arguments.values(template_option)) {
+    MOTLEY_TRY(TemplateOption option, read_template(text, settings));
+    if (std::ranges::find(templates, option.adapter, &TemplateOption::adapter) != templates.end())
+      return wrong_option(option.adapter.empty()
+                              ? std::string("two templates for the base")
+                              : cat("two templates for adapter ", quote(option.adapter)),
+                          template_option, "keep one of them; NAME=FILE is an adapter's");
+    templates.push_back(std::move(option));
+  }
+  return templates;
 }
 
 Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
@@ -53,19 +79,37 @@ Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
 
 std::vector<OptionSpec> model_option_specs() {
   std::vector<OptionSpec> options = {
-      {"--adapter", "NAME=PATH", "an adapter that requests may name", true},
+      {"--adapter", "NAME=PATH", "an adapter that requests may name (NAME: its folder's name)",
+       true},
       {"--max-batch-tokens", "N", "tokens of a step, all requests together (512; on a CPU fewer)"},
       {"--adapter-memory", "SIZE", "for adapters that are ready (an eighth of what is free)"},
       {"--adapter-host-memory", "SIZE",
        "for adapters a copy away from a GPU, of all ranks together (twice that)"},
       {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
-      {"--name", "ID", "what requests call the base (the folder's name)"},
+      {"--name", "ID",
+       "what requests call the base (the folder's name, or ORG/NAME in a Hugging Face cache)"},
       {"--max-queue", "N",
        "requests that may wait; 0: what finds no place at once is refused (1024)"},
+      {"--max-adapters", "N", "adapters that requests may name, in memory or not (10000)"},
       {"--hf-special-text", "", "take special tokens in messages for real, as Hugging Face does"}};
   const std::vector<OptionSpec> compute = compute_option_specs();
   options.insert(options.end(), compute.begin(), compute.end());
   return options;
+}
+
+OptionSpec template_option_spec() {
+  return {template_option, "[NAME=]FILE",
+          "a chat template in place of the model's, or that of the adapter NAME", true};
+}
+
+Result<text::ModelText> load_text(const ModelSettings& settings) {
+  MOTLEY_TRY(text::ModelText text, text::ModelText::load(settings.model));
+  for (const TemplateOption& option : settings.templates) {
+    auto used = option.adapter.empty() ? text.use_template(option.file)
+                                       : text.use_template_of_adapter(option.adapter, option.file);
+    if (!used.ok()) return std::move(used).error().within(template_option);
+  }
+  return text;
 }
 
 Result<std::int64_t> integer_option(const Arguments& arguments, std::string_view option,
@@ -77,10 +121,15 @@ Result<std::int64_t> integer_option(const Arguments& arguments, std::string_view
 
 Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   ModelSettings settings{.model = arguments.positional(0)};
+  // None: a random model of a shape.
+  if (!settings.model.empty()) {
+    MOTLEY_TRY(settings.model, find_model_folder(settings.model, arguments.command()));
+  }
   const std::string* const name = arguments.value("--name");
   settings.name = name != nullptr ? *name : folder_name(settings.model);
   if (settings.name.empty()) return wrong_option("an empty name", "--name", "give one");
   MOTLEY_TRY(settings.adapters, read_adapters(arguments, settings.name));
+  MOTLEY_TRY(settings.templates, read_templates(arguments, settings));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   if (arguments.has("--max-batch-tokens")) {
     MOTLEY_TRY(settings.max_batch_tokens,
@@ -91,6 +140,8 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, max_queue, settings.max_queue));
+  MOTLEY_TRY(settings.max_adapters,
+             integer_option(arguments, "--max-adapters", 1, max_adapters, settings.max_adapters));
   settings.special_in_untrusted = arguments.has("--hf-special-text");
   return settings;
 }

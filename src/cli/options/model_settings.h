@@ -10,27 +10,42 @@
 #include "cli/options/adapter_option.h"
 #include "cli/options/arguments.h"
 #include "cli/options/compute_settings.h"
+#include "text/model_text.h"
 
 namespace motley::cli {
+
+// --chat-template [NAME=]FILE
+struct TemplateOption {
+  std::string adapter;  // empty: the base's
+  std::filesystem::path file;
+};
 
 // The model and its adapters, as set by the options of commands that run an engine.
 struct ModelSettings {
   std::filesystem::path model;
   std::string name;  // --name, or else the folder's name
   std::vector<AdapterOption> adapters = {};
+  std::vector<TemplateOption> templates = {};
   ComputeSettings compute = {};
   std::optional<std::int64_t> max_batch_tokens = {};      // nothing: chosen by device
   std::optional<std::uint64_t> adapter_memory = {};       // bytes
   std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's memory
   std::optional<std::uint64_t> kv_memory = {};            // bytes
   std::int64_t max_queue = 1024;
+  std::int64_t max_adapters = 10'000;
   bool special_in_untrusted = false;
 };
 
 // The options that set them.
 std::vector<OptionSpec> model_option_specs();
 
+// --chat-template, of the commands that hold conversations.
+OptionSpec template_option_spec();
+
 Result<ModelSettings> read_model_settings(const Arguments& arguments);
+
+// The model's text, with the templates that the settings name.
+Result<text::ModelText> load_text(const ModelSettings& settings);
 
 // An integer option, or the default if it is absent.
 Result<std::int64_t> integer_option(const Arguments& arguments, std::string_view option,

@@ -7,7 +7,7 @@
 // For tests: a helper that is a fork of this process instead of the program.
 namespace motley::engine {
 
-inline Result<pid_t> fork_grammar_helper(int socket, int input) {
+inline Result<pid_t> fork_helper_with_clock(int socket, int input, ProcessorClock clock) {
   // It closes all other copied descriptors, so that closing them here has its effect.
   const pid_t process = ::fork();
   if (process == 0) {
@@ -15,10 +15,14 @@ inline Result<pid_t> fork_grammar_helper(int socket, int input) {
     ::dup2(input, grammar_helper_input + 100);
     ::close_range(3, grammar_helper_socket + 99, 0);
     ::close_range(grammar_helper_input + 101, ~0U, 0);
-    ::_exit(run_grammar_helper(grammar_helper_socket + 100, grammar_helper_input + 100));
+    ::_exit(run_grammar_helper(grammar_helper_socket + 100, grammar_helper_input + 100, clock));
   }
   if (process < 0) return Error(ErrorCode::unavailable, "no process");
   return process;
+}
+
+inline Result<pid_t> fork_grammar_helper(int socket, int input) {
+  return fork_helper_with_clock(socket, input, processor_time_ns);
 }
 
 }  // namespace motley::engine

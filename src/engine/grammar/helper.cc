@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <limits>
 #include <new>
 #include <optional>
 #include <poll.h>
@@ -37,17 +38,13 @@ constexpr int slow_niceness = 10;
 
 std::int64_t nanoseconds(std::chrono::milliseconds time) { return time.count() * 1'000'000; }
 
-std::int64_t processor_time_ns() {
-  timespec used{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<std::int64_t>(used.tv_sec) * 1'000'000'000 + used.tv_nsec;
-}
-
 // State of the timer's signal handler; the process does one thing at a time.
+constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 struct Watched {
   int socket = -1;
-  std::int64_t slow_at = 0;
-  std::int64_t ends_at = 0;
+  ProcessorClock clock = processor_time_ns;
+  std::int64_t slow_at = never;
+  std::int64_t ends_at = never;
   std::uint64_t session = 0;
 };
 Watched watched;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
@@ -63,7 +60,7 @@ Watched watched;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 }
 
 void look_at_work(int /*signal*/) {
-  const std::int64_t now = processor_time_ns();
+  const std::int64_t now = watched.clock();
   if (now >= watched.ends_at) exceed(wire::Limit::time);
   if (now >= watched.slow_at) std::ignore = ::setpriority(PRIO_PROCESS, 0, slow_niceness);
   // The server is gone.
@@ -72,21 +69,28 @@ void look_at_work(int /*signal*/) {
     ::_exit(0);
 }
 
-// Limits the work of a session during its lifetime.
+// Limits the work of a session until finish(), or the end of its lifetime.
 class BoundedWork {
  public:
-  BoundedWork(std::uint64_t session, std::int64_t limit_ns) {
-    begin_ = processor_time_ns();
+  BoundedWork(std::uint64_t session, std::int64_t limit_ns)
+      : begin_(watched.clock()), limit_ns_(limit_ns) {
     watched.session = session;
     watched.slow_at = begin_ + slow_ns;
     watched.ends_at = begin_ + limit_ns;
     set_timer(tick_us);
   }
-  ~BoundedWork() { set_timer(0); }
+  ~BoundedWork() { stop_watching(); }
   BoundedWork(const BoundedWork&) = delete;
   BoundedWork& operator=(const BoundedWork&) = delete;
 
-  std::int64_t used_ns() const { return processor_time_ns() - begin_; }
+  // The time that the work took. If that is beyond the limit, the process ends, whether a check
+  // fell into the work or not.
+  std::int64_t finish() {
+    stop_watching();
+    const std::int64_t used_ns = watched.clock() - begin_;
+    if (used_ns >= limit_ns_) exceed(wire::Limit::time);
+    return used_ns;
+  }
 
  private:
   static void set_timer(suseconds_t every) {
@@ -94,8 +98,15 @@ class BoundedWork {
                           .it_value = {.tv_sec = 0, .tv_usec = every}};
     ::setitimer(ITIMER_REAL, &timer, nullptr);
   }
+  static void stop_watching() {
+    set_timer(0);
+    // For a signal that is handled late.
+    watched.slow_at = never;
+    watched.ends_at = never;
+  }
 
-  std::int64_t begin_ = 0;
+  std::int64_t begin_;
+  std::int64_t limit_ns_;
 };
 
 // The helper of one grammar.
@@ -155,8 +166,9 @@ class Helper {
     spec.text = reader.text();
     std::optional<Result<Grammar>> grammar;
     {
-      const BoundedWork work(frame.session, nanoseconds(limits_.compile_time));
+      BoundedWork work(frame.session, nanoseconds(limits_.compile_time));
       grammar.emplace(Grammar::compile(spec, vocabulary_));
+      work.finish();
     }
     // A grammar that was slow to compile may be fast to follow. Fails without privileges.
     std::ignore = ::setpriority(PRIO_PROCESS, 0, 0);
@@ -200,13 +212,13 @@ class Helper {
         nanoseconds(limits_.token_time) * static_cast<std::int64_t>(1 + tokens.size());
     const std::int64_t excess =
         std::min(nanoseconds(limits_.mask_time), nanoseconds(limits_.excess_time) - excess_ns_);
-    const BoundedWork work(id, allowed + excess);
+    BoundedWork work(id, allowed + excess);
     for (const std::int32_t token : tokens) {
       if (!state.accept(token)) return send(Kind::rejected, id, {});
     }
     mask_.assign(static_cast<std::size_t>(vocabulary_.mask_words()), 0);
     if (!state.ended()) state.fill_mask(mask_);
-    excess_ns_ = std::max<std::int64_t>(0, excess_ns_ + work.used_ns() - allowed);
+    excess_ns_ = std::max<std::int64_t>(0, excess_ns_ + work.finish() - allowed);
     send(Kind::mask, id,
          {reinterpret_cast<const char*>(mask_.data()), mask_.size() * sizeof mask_[0]});
   }
@@ -263,6 +275,12 @@ std::string read_all(int file) {
 
 }  // namespace
 
+std::int64_t processor_time_ns() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<std::int64_t>(used.tv_sec) * 1'000'000'000 + used.tv_nsec;
+}
+
 std::string GrammarHelperInput::write() const {
   wire::Writer writer;
   writer.number(limits);
@@ -285,7 +303,8 @@ GrammarHelperInput GrammarHelperInput::read(std::string_view text) {
   return input;
 }
 
-int run_grammar_helper(int socket, int input) {
+int run_grammar_helper(int socket, int input, ProcessorClock clock) {
+  watched.clock = clock;
   // Helpers end when the server does; signals to the process group are handled by the server.
   for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(each, SIG_IGN);
   std::signal(SIGCHLD, SIG_IGN);

@@ -13,13 +13,20 @@
 // once.
 namespace motley::engine {
 
+// How many times as long as in a program that ships the same work may take in this build.
+#ifdef MOTLEY_DEBUG
+inline constexpr int build_slowness = 20;
+#else
+inline constexpr int build_slowness = 1;
+#endif
+
 // Limits of one grammar.
 struct GrammarLimits {
-  std::chrono::milliseconds compile_time{10'000};  // of processor time
-  std::chrono::milliseconds mask_time{250};        // of processor time, for one mask
+  std::chrono::milliseconds compile_time{10'000 * build_slowness};  // of processor time
+  std::chrono::milliseconds mask_time{250 * build_slowness};  // of processor time, for one mask
   // Processor time of its masks in all, beyond an allowance for each token.
-  std::chrono::milliseconds excess_time{2'000};
-  std::chrono::milliseconds token_time{2};
+  std::chrono::milliseconds excess_time{2'000 * build_slowness};
+  std::chrono::milliseconds token_time{2 * build_slowness};
   std::uint64_t memory = std::uint64_t{1} << 30;  // in addition to the vocabulary
 };
 
@@ -37,8 +44,12 @@ inline constexpr std::string_view grammar_helper_argument = "--grammar-helper";
 inline constexpr int grammar_helper_socket = 3;
 inline constexpr int grammar_helper_input = 4;
 
+// The processor time of the calling process in nanoseconds. Called in signal handlers, too.
+using ProcessorClock = std::int64_t (*)();
+std::int64_t processor_time_ns();
+
 // Runs the first helper: forks a helper for each socket that arrives over `socket`, and ends when
 // the server does. `input`: a file with a GrammarHelperInput. Returns the exit status.
-int run_grammar_helper(int socket, int input);
+int run_grammar_helper(int socket, int input, ProcessorClock clock = processor_time_ns);
 
 }  // namespace motley::engine

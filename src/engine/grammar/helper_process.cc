@@ -43,7 +43,9 @@ int memory_file(std::string_view text) {
     const ssize_t bytes = ::write(file, text.data(), text.size());
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes <= 0) {
+      const int failure = errno;
       ::close(file);
+      errno = failure;
       return -1;
     }
     text.remove_prefix(static_cast<std::size_t>(bytes));
@@ -89,7 +91,9 @@ Result<pid_t> start_own_program(int socket, int input) {
 
 GrammarHelperProcess::GrammarHelperProcess(const GrammarHelperInput& input,
                                            StartGrammarHelper start)
-    : start_(std::move(start)), input_(memory_file(input.write())) {}
+    : start_(std::move(start)), input_(memory_file(input.write())) {
+  if (!input_) input_failure_ = errno;
+}
 
 GrammarHelperProcess::~GrammarHelperProcess() { stop(); }
 
@@ -105,7 +109,12 @@ void GrammarHelperProcess::stop() {
 
 Result<void> GrammarHelperProcess::start() {
   if (socket_) return {};
-  if (!input_) return no_helper("no memory for the vocabulary");
+  if (!input_) {
+    errno = input_failure_;
+    return no_helper(errno == EFBIG
+                         ? "the vocabulary is larger than a file may be (ulimit -f, LimitFSIZE)"
+                         : "no memory for the vocabulary");
+  }
   MOTLEY_TRY(Ends ends, socket_pair());
   MOTLEY_TRY(process_, start_(ends.theirs.get(), input_.get()));
   socket_ = std::move(ends.ours);

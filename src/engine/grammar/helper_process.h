@@ -54,6 +54,7 @@ class GrammarHelperProcess {
 
   StartGrammarHelper start_;
   Descriptor input_;
+  int input_failure_ = 0;  // why there is no input
   Descriptor socket_;
   pid_t process_ = 0;
 };

@@ -90,8 +90,10 @@ GrammarService::Ticket GrammarService::submit(const GrammarSpec& spec, const std
   if (known == by_key_.end()) {
     // A known grammar has been checked already.
     lock.unlock();
-    if (const Result<void> checked = check_grammar(spec); !checked.ok())
-      return answer(checked.error());
+    if (!spec.checked) {
+      const Result<void> checked = check_grammar(spec);
+      if (!checked.ok()) return answer(checked.error());
+    }
     lock.lock();
     known = by_key_.find(key);
   }

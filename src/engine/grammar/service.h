@@ -48,7 +48,7 @@ class GrammarService {
     std::uint64_t idle_bytes = std::uint64_t{256} << 20;
     Duration idle_time = std::chrono::seconds(60);
     // Wall-clock limit of one compilation or mask, however much processor time it gets.
-    Duration wall_time = std::chrono::seconds(20);
+    Duration wall_time = std::chrono::seconds(20) * build_slowness;
   };
 
   // A compiled grammar. Its helper is kept as long as this exists.
@@ -68,7 +68,7 @@ class GrammarService {
   void set_wake(std::function<void()> wake);
 
   // `invalid_argument` if check_grammar() or the library refuses it or it exceeds a limit; `busy`
-  // if the queue is full. Clients take turns. Thread-safe.
+  // if the queue is full. Clients take turns. Thread-safe. Quick if the spec is marked as checked.
   Ticket submit(const GrammarSpec& spec, const std::string& client, Done done);
   // Ends the submission as `cancelled` unless it has ended; a compilation for nothing else is
   // stopped.

@@ -266,6 +266,21 @@ std::vector<AdapterInfo> ReplicatedEngine::adapters() const {
   return all;
 }
 
+std::optional<AdapterInfo> ReplicatedEngine::adapter(std::string_view name) const {
+  {
+    const std::lock_guard held(lock_);
+    const auto known = names_.find(name);
+    if (known == names_.end() || !known->second.visible) return std::nullopt;
+  }
+  std::vector<std::vector<AdapterInfo>> lists;
+  for (const std::size_t i : serving())
+    if (auto one = replicas_[i]->adapter(name)) lists.push_back({*std::move(one)});
+  std::vector<const std::vector<AdapterInfo>*> each;
+  for (const auto& list : lists) each.push_back(&list);
+  std::vector<AdapterInfo> united = united_adapters(each);
+  return united.empty() ? std::nullopt : std::optional(std::move(united.front()));
+}
+
 Stats ReplicatedEngine::stats() const {
   std::vector<Stats> replicas;
   for (const Replica* const each : replicas_) {

@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -33,6 +35,7 @@ class ReplicatedEngine final : public Engine {
   void load_adapter(AdapterSpec spec, bool replace, Done done) override;
   void unload_adapter(std::string name, Done done) override;
   std::vector<AdapterInfo> adapters() const override;
+  std::optional<AdapterInfo> adapter(std::string_view name) const override;
   // The sums, and each replica's own.
   Stats stats() const override;
   std::int64_t max_sequence_tokens() const override;

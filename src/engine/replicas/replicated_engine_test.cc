@@ -1,14 +1,13 @@
 #include "engine/replicas/replicated_engine.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <future>
 #include <memory>
-#include <mutex>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/test_waits.h"
 #include "engine/test_world.h"
 
 namespace motley::engine::test {
@@ -34,7 +33,7 @@ class AwaitedSink final : public RequestSink {
     closed_.set_value();
   }
   const MemorySink& wait() {
-    if (ended_.valid()) ended_.get();
+    if (ended_.valid()) motley::test::get(ended_, "the request ends");
     return memory_;
   }
 
@@ -51,16 +50,22 @@ class FaultyExecutor final : public FakeExecutor {
 
   Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
                     FunctionRef<void()> meanwhile) override {
-    held.wait(true);
+    monitor_.wait("the test releases the steps", [this] { return !held_; });
     if (!fails) return FakeExecutor::step(chunks, outputs, meanwhile);
     return Error(ErrorCode::io, "the device is gone");
   }
+  // From now on steps wait until they are released.
+  void hold() {
+    monitor_.change([this] { held_ = true; });
+  }
   void release() {
-    held = false;
-    held.notify_all();
+    monitor_.change([this] { held_ = false; });
   }
   std::atomic<bool> fails = false;
-  std::atomic<bool> held = false;
+
+ private:
+  motley::test::Monitor monitor_;
+  bool held_ = false;
 };
 
 // A replica on fakes.
@@ -103,7 +108,7 @@ class ReplicatedEngineTest : public testing::Test {
     return answer;
   }
   Result<void> load(const std::string& name, bool replace = false) {
-    return begin_load(name, replace).get();
+    return motley::test::get(begin_load(name, replace), "the load is answered");
   }
   Answer begin_unload(const std::string& name) {
     Answer answer;
@@ -234,20 +239,34 @@ TEST_F(ReplicatedEngineTest, UnloadsFromAllWhenTheLastRequestHasEnded) {
   make(2);
   put("a", 1);
   ASSERT_TRUE(load("a").ok());
-  for (const auto& world : worlds_) world->executor.held = true;
+  for (const auto& world : worlds_) world->executor.hold();
   const Request request{.tokens = prompt(5), .adapters = {{"a", 1}}, .max_tokens = 4};
   const auto running = submit(*engine_, request);
   Answer unloaded = begin_unload("a");
   EXPECT_EQ(refusal(*engine_, request).code(), ErrorCode::not_found);
-  EXPECT_EQ(begin_unload("a").get().error().code(), ErrorCode::not_found);
+  EXPECT_EQ(motley::test::get(begin_unload("a"), "the unload is answered").error().code(),
+            ErrorCode::not_found);
   const Result<void> meanwhile = load("a");
   EXPECT_EQ(meanwhile.error().code(), ErrorCode::busy);
   EXPECT_THAT(meanwhile.error().message(), HasSubstr("it is being unloaded"));
   for (const auto& world : worlds_) world->executor.release();
   EXPECT_EQ(running->wait().tokens[0], expected(request));
-  EXPECT_TRUE(unloaded.get().ok());
+  EXPECT_TRUE(motley::test::get(unloaded, "the unload is answered").ok());
   for (const auto& world : worlds_) EXPECT_THAT(names_of(*world->engine), IsEmpty());
   EXPECT_TRUE(load("a").ok());
+}
+
+TEST_F(ReplicatedEngineTest, AnAdapterIsFoundByNameWithTheSumsOverReplicas) {
+  make(2);
+  put("a", 1);
+  put("b", 2);
+  EXPECT_FALSE(engine_->adapter("a").has_value());
+  ASSERT_TRUE(load("a").ok());
+  ASSERT_TRUE(load("b").ok());
+  const AdapterInfo found = engine_->adapter("a").value();
+  EXPECT_EQ(found.name, "a");
+  EXPECT_EQ(found.pages, 2) << "one of each replica";
+  EXPECT_FALSE(engine_->adapter("c").has_value());
 }
 
 TEST_F(ReplicatedEngineTest, OneNameIsLoadedOnceAtATime) {
@@ -262,7 +281,7 @@ TEST_F(ReplicatedEngineTest, OneNameIsLoadedOnceAtATime) {
   EXPECT_THAT(names_of(*engine_), IsEmpty());
   worlds_[1]->store.automatic = true;
   submit(*worlds_[1]->engine, {.tokens = prompt(3), .max_tokens = 1})->wait();
-  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(motley::test::get(first, "the first load is answered").ok());
   EXPECT_THAT(names_of(*engine_), ElementsAre("a"));
 }
 
@@ -271,7 +290,7 @@ TEST_F(ReplicatedEngineTest, AFailedDeviceIsThatReplicasAlone) {
   put("a", 1);
   put("b", 2);
   ASSERT_TRUE(load("a").ok());
-  for (const auto& world : worlds_) world->executor.held = true;
+  for (const auto& world : worlds_) world->executor.hold();
   worlds_[0]->executor.fails = true;
   const Request request{.tokens = prompt(7), .max_tokens = 5};
   std::vector<std::shared_ptr<AwaitedSink>> sinks;
@@ -301,7 +320,7 @@ TEST_F(ReplicatedEngineTest, AFailedDeviceIsThatReplicasAlone) {
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(submit(*engine_, with_adapter)->wait().tokens[0], expected(with_adapter));
   EXPECT_TRUE(load("b").ok());
-  EXPECT_TRUE(begin_unload("a").get().ok());
+  EXPECT_TRUE(motley::test::get(begin_unload("a"), "the unload is answered").ok());
   EXPECT_THAT(names_of(*engine_), ElementsAre("b"));
 
   // With the last one the server is lost.
@@ -317,7 +336,7 @@ TEST_F(ReplicatedEngineTest, ALoadEndsWithoutAReplicaThatIsLostMeanwhile) {
   worlds_[1]->store.automatic = false;
   Answer loaded = begin_load("a");
   break_replica(1);
-  EXPECT_TRUE(loaded.get().ok());
+  EXPECT_TRUE(motley::test::get(loaded, "the load is answered").ok());
   const Request request{.tokens = prompt(5), .adapters = {{"a", 1}}, .max_tokens = 4};
   EXPECT_EQ(submit(*engine_, request)->wait().tokens[0], expected(request));
 }
@@ -326,7 +345,7 @@ TEST_F(ReplicatedEngineTest, CancelsWhereTheRequestRuns) {
   make(2);
   std::vector<std::shared_ptr<AwaitedSink>> sinks;
   std::vector<RequestId> ids(4);
-  for (const auto& world : worlds_) world->executor.held = true;
+  for (const auto& world : worlds_) world->executor.hold();
   for (RequestId& id : ids)
     sinks.push_back(submit(*engine_, {.tokens = prompt(5), .max_tokens = 200}, &id));
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -344,7 +363,7 @@ TEST_F(ReplicatedEngineTest, RefusesWhenAllQueuesAreFull) {
   WorldOptions options;
   options.limits.sequences = 1;
   make(2, options, 1);
-  for (const auto& world : worlds_) world->executor.held = true;
+  for (const auto& world : worlds_) world->executor.hold();
   const Request request{.tokens = prompt(5), .max_tokens = 3};
   std::vector<std::shared_ptr<AwaitedSink>> sinks;
   for (int i = 0; i < 4; ++i) sinks.push_back(submit(*engine_, request));

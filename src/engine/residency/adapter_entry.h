@@ -16,6 +16,15 @@
 
 namespace motley::engine {
 
+struct AdapterEntry;
+
+// An entry's place in a list (adapter_names.h).
+struct EntryLink {
+  AdapterEntry* before = nullptr;
+  AdapterEntry* after = nullptr;
+  bool listed = false;
+};
+
 // The engine's state of an adapter.
 struct AdapterEntry {
   struct Absent {
@@ -54,6 +63,11 @@ struct AdapterEntry {
   std::int64_t running = 0;  // sequences, as last counted
   std::int64_t waiting = 0;
   std::int32_t want = -1;  // AdapterLine's
+
+  // In the residency's lists:
+  EntryLink busy;     // each step looks at it
+  EntryLink counted;  // running or waiting is not 0
+  EntryLink changed;  // since it was published
 
   std::uint64_t non_finite_logits = 0;           // requests that failed because of it
   std::optional<TimePoint> non_finite_reported;  // in the log

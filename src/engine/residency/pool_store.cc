@@ -141,6 +141,11 @@ bool PoolStore::is_resident(const Job& job) const {
   return false;
 }
 
+std::uint64_t PoolStore::waiting_reads() const {
+  const std::lock_guard held(lock_);
+  return next_ticket_ - current_ticket_;
+}
+
 class PoolStore::Turn {
  public:
   enum class Kind : std::uint8_t { spare, claimed };

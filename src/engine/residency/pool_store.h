@@ -52,6 +52,8 @@ class PoolStore final : public AdapterStore {
   Usage usage() const override;
   std::size_t ranks() const override;
   RankStats pages_of(std::size_t rank) const override;
+  // Loaders that wait until others have read their files.
+  std::uint64_t waiting_reads() const;
 
  private:
   // A job and, later, its result, allocated together so that it can be reported even if memory runs
@@ -88,7 +90,7 @@ class PoolStore final : public AdapterStore {
   Options options_;
   FailedReads failed_reads_;
 
-  std::mutex lock_;
+  mutable std::mutex lock_;
   std::condition_variable changed_;
   std::list<Entry> entries_;          // in the order in which they began
   int spares_ = 0;                    // spare loads into the steps' pool in progress

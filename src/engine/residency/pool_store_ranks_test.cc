@@ -1,12 +1,11 @@
 #include <atomic>
-#include <condition_variable>
 #include <limits>
-#include <mutex>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/test_waits.h"
 #include "engine/residency/pool_store.h"
 #include "lora/pages/test_rank_pools.h"
 #include "lora/test_base.h"
@@ -31,11 +30,7 @@ class StoreOfRanks : public testing::TestWithParam<int> {
                                                             .host_pool = &pools_.host(),
                                                             .source = source,
                                                             .loaders = 1});
-    store_->set_wake([this] {
-      const std::lock_guard held(lock_);
-      done_ = true;
-      changed_.notify_all();
-    });
+    store_->set_wake([this] { monitor_.change([this] { done_ = true; }); });
   }
   ~StoreOfRanks() override { store_->set_wake({}); }
 
@@ -45,9 +40,8 @@ class StoreOfRanks : public testing::TestWithParam<int> {
   AdapterStore::Done run(Task task, int number) {
     store_->begin(
         {.task = task, .spec = {.name = cat(number)}, .version = adapter(number).version});
-    std::unique_lock held(lock_);
-    changed_.wait(held, [&] { return done_; });
-    done_ = false;
+    monitor_.wait("the job is done", [this] { return done_; });
+    monitor_.change([this] { done_ = false; });
     return store_->take_done().value();
   }
   void place(int number) {
@@ -59,8 +53,7 @@ class StoreOfRanks : public testing::TestWithParam<int> {
   RankPools pools_;
   lora::test::FakeBase base_;
   std::atomic<int> reads_{0};
-  std::mutex lock_;
-  std::condition_variable changed_;
+  motley::test::Monitor monitor_;
   bool done_ = false;
   std::unique_ptr<PoolStore> store_;
 };

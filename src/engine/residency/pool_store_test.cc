@@ -1,12 +1,7 @@
 #include "engine/residency/pool_store.h"
 
+#include <algorithm>
 #include <atomic>
-#include <barrier>
-#include <condition_variable>
-#include <latch>
-#include <map>
-#include <mutex>
-#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -14,6 +9,7 @@
 #include "base/cat.h"
 #include "base/system/out_of_memory.h"
 #include "base/system/temporary_folder.h"
+#include "base/test_waits.h"
 #include "engine/test_world.h"
 #include "lora/pages/test_pool.h"
 #include "lora/test_base.h"
@@ -64,11 +60,7 @@ class PoolStoreTest : public testing::Test {
                                                             .loaders = loaders,
                                                             .max_read_bytes = max_read_bytes,
                                                             .clock = &clock_});
-    store_->set_wake([this] {
-      const std::lock_guard held(lock_);
-      ++done_;
-      changed_.notify_all();
-    });
+    store_->set_wake([this] { monitor_.change([this] { ++done_; }); });
   }
 
   // 8 pages, or one page from `first_small` on.
@@ -79,16 +71,16 @@ class PoolStoreTest : public testing::Test {
                                     static_cast<std::uint32_t>(number));
   }
   bool on_device(int number) { return pool_->acquire(cat(number)).ok(); }
-  // Blocks the first copy to the device, in the middle of its load, until let_go().
+  // Blocks the first copy to the device, in the middle of its load, until let_copy_go_on().
   void hold_first_copy() {
     script_.before_copies([this] {
       if (held_first_.exchange(true)) return;
-      copying_.count_down();
-      go_on_.wait();
+      copying_.set();
+      go_on_.wait("the test lets the first copy go on");
     });
   }
-  void wait_for_copy() { copying_.wait(); }
-  void let_go() { go_on_.count_down(); }
+  void wait_for_copy() { copying_.wait("the first copy to the device begins"); }
+  void let_copy_go_on() { go_on_.set(); }
 
   AdapterStore::Done run(AdapterStore::Task task, int number) {
     AdapterStore::Done done = try_to(task, number);
@@ -103,14 +95,10 @@ class PoolStoreTest : public testing::Test {
   }
   // Waits until this many jobs are done since the last try_to().
   void wait_for_done(int count) {
-    std::unique_lock held(lock_);
-    changed_.wait(held, [&] { return done_ >= count; });
+    monitor_.wait(cat(count, " jobs are done"), [&] { return done_ >= count; });
   }
   AdapterStore::Done try_to(AdapterStore::Task task, int number) {
-    {
-      const std::lock_guard held(lock_);
-      done_ = 0;
-    }
+    monitor_.change([this] { done_ = 0; });
     begin(task, number);
     wait_for_done(1);
     AdapterStore::Done done = store_->take_done().value();
@@ -136,10 +124,9 @@ class PoolStoreTest : public testing::Test {
   std::optional<Error> failure_;  // injected into reads, between jobs
   std::function<void(int number)> on_read_;
   std::atomic<bool> held_first_{false};
-  std::latch copying_{1};
-  std::latch go_on_{1};
-  std::mutex lock_;
-  std::condition_variable changed_;
+  motley::test::Event copying_;
+  motley::test::Event go_on_;
+  motley::test::Monitor monitor_;
   int done_ = 0;
   std::unique_ptr<PoolStore> store_;  // last: its thread uses all of the above
 };
@@ -230,8 +217,8 @@ TEST_F(PoolStoreTest, WantOfMemoryIsNoFaultOfTheFiles) {
 using Task = AdapterStore::Task;
 
 TEST_F(PoolStoreTest, LoadersReadSideBySide) {
-  std::barrier all_read(3);
-  on_read_ = [&](int) { all_read.arrive_and_wait(); };
+  motley::test::Meeting all_read(3);
+  on_read_ = [&](int) { all_read.arrive_and_wait("three loaders read at once"); };
   make(3);
   for (int i = 0; i < 6; ++i) begin(Task::read, i);
   wait_for_done(6);
@@ -239,76 +226,85 @@ TEST_F(PoolStoreTest, LoadersReadSideBySide) {
 }
 
 TEST_F(PoolStoreTest, ReadsAreReportedInTheOrderInWhichTheyBegan) {
-  std::latch go_on(1);
+  motley::test::Event go_on;
   on_read_ = [&](int number) {
-    if (number == 0) go_on.wait();
+    if (number == 0) go_on.wait("the test lets the first read go on");
   };
   make(2);
   for (int i = 0; i < 4; ++i) begin(Task::read, i);
   wait_for_done(3);
   EXPECT_FALSE(store_->take_done().has_value());
-  go_on.count_down();
+  go_on.set();
   wait_for_done(4);
   for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(store_->take_done().value().id, i);
 }
 
 TEST_F(PoolStoreTest, APlaceDoesNotWaitForTheReadsBeforeIt) {
-  std::latch begun(1);
-  std::latch go_on(1);
+  motley::test::Event begun;
+  motley::test::Event go_on;
   on_read_ = [&](int number) {
     if (number != 0) return;
-    begun.count_down();
-    go_on.wait();
+    begun.set();
+    go_on.wait("the test lets the read go on");
   };
   make(2);
   run(Task::read, 1);
   begin(Task::read, 0);
-  begun.wait();
+  begun.wait("the read begins");
   place(1);
   EXPECT_EQ(reads_, 2);
-  go_on.count_down();
+  go_on.set();
   wait_for_done(2);
   EXPECT_EQ(store_->take_done().value().id, 0U);
 }
 
 TEST_F(PoolStoreTest, JobsOfOneNameFollowOneAnother) {
-  std::atomic<int> under_way{0};
+  std::atomic<int> reads_of_one{0};
+  motley::test::Event go_on;
   on_read_ = [&](int number) {
-    if (number > 1) return;
-    EXPECT_EQ(++under_way, 1);
-    std::this_thread::yield();
-    --under_way;
+    if (number != 1) return;
+    ++reads_of_one;
+    go_on.wait("the test lets reads of the name go on");
   };
   script_.fail_after_pieces(0);
   make(4);
-  constexpr int rounds = 20;
-  for (int i = 0; i < rounds; ++i) {
-    begin(i % 2 == 0 ? Task::read : Task::place, 1);
-    begin(Task::read, 2 + i);
-  }
-  wait_for_done(2 * rounds);
+  begin(Task::read, 1);
+  begin(Task::place, 1);
+  begin(Task::read, 1);
+  for (int i = 2; i < 8; ++i) begin(Task::read, i);
+  // Three loaders have gone past the name's other jobs, which stand first.
+  wait_for_done(6);
+  EXPECT_EQ(reads_of_one, 1);
+  EXPECT_FALSE(store_->take_done().has_value());
+  go_on.set();
+  wait_for_done(9);
 }
 
 TEST_F(PoolStoreTest, ReadsNoMoreAtOnceThanMemoryAllows) {
+  constexpr int loaders = 4;
+  constexpr int all = 16;
   folder_.file("adapter_model.safetensors", std::string(600, 'x'));
   // Two of them concurrently; then one that exceeds the limit alone.
   for (const auto& [bytes, count] : {std::pair(1200, 2), std::pair(500, 1)}) {
-    std::atomic<int> under_way{0};
-    std::barrier all_there(count);
+    std::atomic<int> begun{0};
+    motley::test::Meeting meeting(count);
     store_.reset();
     done_ = 0;
-    on_read_ = [&](int) {
-      EXPECT_LE(++under_way, count);
-      all_there.arrive_and_wait();
-      // Gives other loads time to begin, if they could.
-      for (int i = 0; i < 100; ++i) std::this_thread::yield();
-      EXPECT_LE(under_way, count);
-      all_there.arrive_and_wait();
-      --under_way;
+    on_read_ = [&, count = count](int) {
+      ++begun;
+      meeting.arrive_and_wait("as many reads as memory allows have begun");
+      // All other loaders have a read as well, and wait with it.
+      const int reads = begun;
+      EXPECT_EQ(reads % count, 0);
+      const auto waiting = static_cast<std::uint64_t>(std::min(loaders - count, all - reads));
+      motley::test::wait_for("the other loaders wait for memory",
+                             [&] { return store_->waiting_reads() == waiting; });
+      EXPECT_EQ(begun, reads) << "a read beyond the limit";
+      meeting.arrive_and_wait("the reads have been counted");
     };
-    make(4, static_cast<std::uint64_t>(bytes));
-    for (int i = 0; i < 16; ++i) begin(Task::read, i);
-    wait_for_done(16);
+    make(loaders, static_cast<std::uint64_t>(bytes));
+    for (int i = 0; i < all; ++i) begin(Task::read, i);
+    wait_for_done(all);
   }
 }
 
@@ -336,7 +332,7 @@ TEST_F(PoolStoreTest, ClaimsWaitForSpareLoads) {
       EXPECT_TRUE(pool_->unload(cat(small)).ok());
     }
   }
-  let_go();
+  let_copy_go_on();
   wait_for_done(small - first_small + 2);
   while (const auto done = store_->take_done())
     EXPECT_FALSE(done->error) << done->id << ": " << done->error->message();
@@ -352,7 +348,7 @@ TEST_F(PoolStoreTest, SpareLoadsAreLeftOutBesideClaims) {
   begin(Task::read, first_small);
   wait_for_done(1);
   EXPECT_FALSE(on_device(first_small));
-  let_go();
+  let_copy_go_on();
   wait_for_done(2);
   while (const auto done = store_->take_done())
     EXPECT_FALSE(done->error) << done->id << ": " << done->error->message();

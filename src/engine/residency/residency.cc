@@ -109,30 +109,34 @@ Claim Claim::again() const {
 }
 
 AdapterEntry* Residency::find(std::string_view name) const {
-  const auto found = entries_.find(name);
-  return found == entries_.end() || found->second->draining ? nullptr : found->second.get();
+  AdapterEntry* const found = entries_.find(name);
+  return found == nullptr || found->draining ? nullptr : found;
 }
 
 Result<std::uint64_t> Residency::start(const Pending& pending, lora::ContentVersion version) {
   const std::uint64_t id = next_job_++;
+  const bool is_read = pending.task == Task::read;
   const Result<void> begun = within_memory([&] {
     AdapterStore::Job job{.id = id,
                           .task = pending.task,
                           .spec = pending.spec,
                           .version = version,
-                          .keeps_old = pending.hold && entries_.contains(pending.spec.name)};
+                          .keeps_old = pending.hold && entries_.find(pending.spec.name) != nullptr};
     jobs_.emplace(id, pending);
+    if (is_read) being_read_.insert(pending.spec.name);
     store_->begin(std::move(job));
   });
-  if (begun.ok()) return id;
-  jobs_.erase(id);
-  return begun.error();
+  if (!begun.ok()) {
+    jobs_.erase(id);
+    if (is_read) being_read_.erase(pending.spec.name);
+    return begun.error();
+  }
+  if (pending.is_new) ++new_names_;
+  return id;
 }
 
 bool Residency::is_being_read(std::string_view name) const {
-  return held_.contains(name) || std::ranges::any_of(jobs_, [&](const auto& job) {
-           return job.second.task == Task::read && job.second.spec.name == name;
-         });
+  return held_.contains(name) || being_read_.contains(name);
 }
 
 void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer) {
@@ -144,7 +148,7 @@ void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer
 
 void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer) {
   // What was held when memory ran out before it was settled.
-  held_.erase(spec.name);
+  drop_held(spec.name);
   const Result<void> begun = within_memory([&] {
     return try_load(
         {.task = Task::read, .spec = spec, .replace = replace, .hold = true, .answer = answer});
@@ -152,11 +156,19 @@ void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer
   if (!begun.ok()) answer_with(answer, begun.error());
 }
 
+void Residency::drop_held(std::string_view name) {
+  const auto found = held_.find(name);
+  if (found == held_.end()) return;
+  if (found->second.is_new) --new_names_;
+  held_.erase(found);
+}
+
 void Residency::settle(std::string_view name, bool enters, const Answer& answer) {
   const auto found = held_.find(name);
   if (found == held_.end())
     return answer_with(answer, Error(ErrorCode::internal, "an adapter that is not held"));
   auto held = held_.extract(found);
+  if (held.mapped().is_new) --new_names_;
   if (!enters) {
     return_to_old_content(held.key());
     return answer({});
@@ -171,30 +183,40 @@ Result<void> Residency::try_load(const Pending& pending) {
   const AdapterSpec& spec = pending.spec;
   const std::string where = cat("adapter ", quote(spec.name));
   const bool under_way = is_being_read(spec.name);
-  const auto known = entries_.find(spec.name);
-  if (under_way || (known != entries_.end() && known->second->draining))
+  const AdapterEntry* const known = entries_.find(spec.name);
+  if (under_way || (known != nullptr && known->draining))
     return Error(ErrorCode::busy, under_way ? "it is being loaded" : "it is being unloaded", where,
                  "try again when that is done");
-  if (known != entries_.end() && !pending.replace)
+  if (known != nullptr && !pending.replace)
     return Error(ErrorCode::invalid_argument, "it is loaded already", where,
                  "unload it first, or replace it in place");
-  MOTLEY_TRY_VOID(start(pending));
+  Pending counted = pending;
+  counted.is_new = known == nullptr;
+  if (counted.is_new) MOTLEY_TRY_VOID(may_add(where));
+  MOTLEY_TRY_VOID(start(counted));
   return {};
+}
+
+Result<void> Residency::may_add(const std::string& where) const {
+  if (limits_.names == 0 || entries_.size() + new_names_ < limits_.names) return {};
+  return Error(ErrorCode::invalid_argument,
+               cat("there are ", limits_.names, " adapters already, which is the limit"), where,
+               "unload one, or start with a higher --max-adapters");
 }
 
 Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::Done& done) const {
   const std::string where = cat("adapter ", quote(spec.name));
-  const auto known = entries_.find(spec.name);
-  if (known != entries_.end() && known->second->draining)
+  const AdapterEntry* const known = entries_.find(spec.name);
+  if (known != nullptr && known->draining)
     return Error(ErrorCode::busy, "it is being unloaded", where, "try again when that is done");
-  if (max_rank_ > 0 && done.rank > max_rank_)
-    return Error(ErrorCode::unsupported,
-                 cat("it has factors of rank ", done.rank, ", and steps have room for ", max_rank_),
-                 where, "use a smaller one, or serve it on the CPU");
+  if (limits_.rank > 0 && done.rank > limits_.rank)
+    return Error(
+        ErrorCode::unsupported,
+        cat("it has factors of rank ", done.rank, ", and steps have room for ", limits_.rank),
+        where, "use a smaller one, or serve it on the CPU");
   const AdapterStore::Usage usage = store_->usage();
-  const bool was_pinned = known != entries_.end() && known->second->spec.pinned;
-  const std::uint64_t kept =
-      pinned_pages() + held_pinned_pages() - (was_pinned ? known->second->pages : 0);
+  const bool was_pinned = known != nullptr && known->spec.pinned;
+  const std::uint64_t kept = pinned_pages_ + held_pinned_pages() - (was_pinned ? known->pages : 0);
   if (adapters_fit(done.pages, kept, usage.pages)) return {};
   const std::string_view left = kept > 0 ? " that pinned adapters leave" : "";
   return Error(
@@ -221,19 +243,19 @@ Result<void> Residency::take_read(const Pending& pending, AdapterStore::Done& do
   }
   if (!pending.hold) return enter(pending.spec, done);
   sites_.include(done.sites);
-  held_.emplace(pending.spec.name, Held{pending.spec, std::move(done)});
+  held_.emplace(pending.spec.name, Held{pending.spec, std::move(done), pending.is_new});
+  if (pending.is_new) ++new_names_;
   return {};
 }
 
 Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   // First what can fail.
   sites_.include(done.sites);
-  auto known = entries_.find(spec.name);
-  if (known == entries_.end())
-    known = entries_.emplace(spec.name, std::make_unique<AdapterEntry>()).first;
-  AdapterEntry& entry = *known->second;
+  AdapterEntry* const known = entries_.find(spec.name);
+  AdapterEntry& entry = known != nullptr ? *known : entries_.add(spec.name);
   const bool pinned = spec.pinned;
   const bool was_pinned = entry.spec.pinned;
+  leave_pinned(entry);
   if (entry.version != done.version) entry.state = Absent();
   entry.spec = std::move(spec);
   entry.version = done.version;
@@ -241,6 +263,8 @@ Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   entry.pages = done.pages;
   entry.rank = done.rank;
   entry.exclusive = std::move(done.exclusive);
+  join_pinned(entry);
+  note(entry);
   if (pinned && !was_pinned) ++entry.claims;
   if (!pinned && was_pinned) drop_claim(entry);
   if (entry.claims > 0 && entry.is<Absent>()) place(entry);
@@ -259,8 +283,11 @@ Result<void> Residency::try_unload(std::string_view name, const Answer& answer) 
     return Error(ErrorCode::not_found, cat("no adapter ", quote(name)), {},
                  "name one that is loaded");
   unloading_.emplace(name, answer);
+  leave_pinned(*entry);
   entry->draining = true;
-  if (std::exchange(entry->spec.pinned, false)) drop_claim(*entry);
+  const bool was_pinned = std::exchange(entry->spec.pinned, false);
+  note(*entry);
+  if (was_pinned) drop_claim(*entry);
   return {};
 }
 
@@ -269,7 +296,7 @@ void Residency::give_up(const Error& error) {
     if (job.answer) answer_with(std::exchange(job.answer, nullptr), error);
   }
   for (const auto& [name, answer] : std::exchange(unloading_, {})) answer_with(answer, error);
-  held_.clear();
+  while (!held_.empty()) drop_held(std::string_view(held_.begin()->first));
 }
 
 void Residency::place(AdapterEntry& entry) {
@@ -280,6 +307,7 @@ void Residency::place(AdapterEntry& entry) {
   } else {
     entry.state = Absent{.error = job.error()};
   }
+  note(entry);
 }
 
 void Residency::drop_claim(AdapterEntry& entry) {
@@ -287,37 +315,44 @@ void Residency::drop_claim(AdapterEntry& entry) {
   if (--entry.claims > 0) return;
   // A load in progress is allowed to finish.
   if (!entry.is<Loading>()) entry.state = Absent();
+  note(entry);
 }
 
 bool Residency::take_placed(const std::string& name, AdapterStore::Done done) {
-  const auto found = entries_.find(name);
-  if (found == entries_.end()) return false;
-  AdapterEntry& entry = *found->second;
+  AdapterEntry* const entry = entries_.find(name);
+  if (entry == nullptr) return false;
   // It has been replaced meanwhile.
-  const Loading* const loading = std::get_if<Loading>(&entry.state);
+  const Loading* const loading = std::get_if<Loading>(&entry->state);
   if (loading == nullptr || loading->job != done.id) return false;
-  Absent& absent = entry.state.emplace<Absent>();
-  if (!done.error) {
-    ++loads_;
-    entry.turn = ++turns_;
-    if (entry.claims > 0) entry.state = Ready{.handle = std::move(done.handle)};
-    return std::exchange(entry.broken, false);
-  }
+  entry->state = Absent();
+  const bool changed = done.error ? take_failed(*entry, *done.error) : take_ready(*entry, done);
+  note(*entry);
+  return changed;
+}
+
+bool Residency::take_ready(AdapterEntry& entry, AdapterStore::Done& done) {
+  ++loads_;
+  entry.turn = ++turns_;
+  if (entry.claims > 0) entry.state = Ready{.handle = std::move(done.handle)};
+  return std::exchange(entry.broken, false);
+}
+
+bool Residency::take_failed(AdapterEntry& entry, const Error& why) {
+  Absent& absent = std::get<Absent>(entry.state);
   const std::uint64_t in_use = store_->usage().pinned_pages;
   // Out of pages in the pool, not out of host memory.
-  const bool no_room =
-      done.error->code() == ErrorCode::out_of_memory && !is_out_of_memory_error(*done.error);
-  if (no_room && in_use > pinned_pages()) {
-    absent.retry_below = in_use;
+  const bool no_room = why.code() == ErrorCode::out_of_memory && !is_out_of_memory_error(why);
+  if (no_room && in_use > pinned_pages_) {
+    if (entry.claims > 0) absent.retry_below = in_use;
     return false;
   }
   // Its files are being replaced: the new content is placed as soon as it is known.
-  if (entry.claims > 0 && is_being_read(name)) return false;
+  if (entry.claims > 0 && is_being_read(entry.spec.name)) return false;
   ++failures_;
   const bool was_broken = entry.broken;
   if (entry.claims == 0 && was_broken) return false;
   const Result<void> noted = within_memory([&] {
-    Error failure = failure_of(entry, *done.error);
+    Error failure = failure_of(entry, why);
     if (entry.claims > 0) absent.error = std::move(failure);
   });
   if (!noted.ok() && entry.claims > 0) absent.error = noted.error();
@@ -348,6 +383,8 @@ bool Residency::collect() {
     jobs_.erase(found);
     switch (pending.task) {
       case Task::read: {
+        being_read_.erase(pending.spec.name);
+        if (pending.is_new) --new_names_;
         Result<void> entered = within_memory([&] { return take_read(pending, *done); });
         changed = changed || entered.ok();
         if (pending.answer) pending.answer(std::move(entered));
@@ -358,7 +395,7 @@ bool Residency::collect() {
         break;
     }
   }
-  for (const auto& [name, entry] : entries_) try_again(*entry);
+  entries_.count_looks(busy_.each([this](AdapterEntry& entry) { try_again(entry); }));
   changed = sweep() || changed;
   see_room();
   return changed;
@@ -373,13 +410,15 @@ void Residency::try_again(AdapterEntry& entry) {
 bool Residency::sweep() {
   bool any = false;
   for (auto asked = unloading_.begin(); asked != unloading_.end();) {
-    const auto found = entries_.find(asked->first);
-    const AdapterEntry& entry = *found->second;
+    AdapterEntry& entry = *entries_.find(asked->first);
     if (entry.named > 0 || entry.claims > 0 || entry.is<Loading>()) {
       ++asked;
       continue;
     }
-    entries_.erase(found);
+    busy_.remove(entry);
+    counted_.remove(entry);
+    changed_.remove(entry);
+    removed_.insert(entries_.take(asked->first));
     const Answer answer = std::move(asked->second);
     asked = unloading_.erase(asked);
     answer({});
@@ -391,18 +430,17 @@ bool Residency::sweep() {
 void Residency::see_room() {
   const AdapterStore::Usage usage = store_->usage();
   std::uint64_t committed = usage.pinned_pages;
-  for (const auto& [name, entry] : entries_) {
-    if (entry->is<Loading>() || entry->retry_below()) committed += entry->pages;
-  }
-  room_.see({.all = usage.pages, .committed = committed, .pinned = pinned_pages()});
+  entries_.count_looks(busy_.each([&](const AdapterEntry& entry) {
+    if (entry.is<Loading>() || entry.retry_below()) committed += entry.pages;
+  }));
+  room_.see({.all = usage.pages, .committed = committed, .pinned = pinned_pages_});
 }
 
-std::uint64_t Residency::pinned_pages() const {
-  std::uint64_t pages = 0;
-  for (const auto& [name, entry] : entries_) {
-    if (entry->spec.pinned) pages += entry->pages;
-  }
-  return pages;
+void Residency::leave_pinned(const AdapterEntry& entry) {
+  if (entry.spec.pinned) pinned_pages_ -= entry.pages;
+}
+void Residency::join_pinned(const AdapterEntry& entry) {
+  if (entry.spec.pinned) pinned_pages_ += entry.pages;
 }
 
 std::uint64_t Residency::held_pinned_pages() const {
@@ -431,6 +469,7 @@ std::optional<Claim> Residency::claim(std::span<AdapterEntry* const> adapters) {
     if (!entry->is<Absent>() || entry->retry_below()) continue;
     if (lora::Handle handle = store_->acquire(entry->spec.name, entry->version)) {
       entry->state = Ready{.handle = std::move(handle)};
+      note(*entry);
     } else {
       place(*entry);
     }
@@ -448,15 +487,15 @@ bool Residency::can_fit(std::span<AdapterEntry* const> adapters) const {
 
 void Residency::rank_in_use() {
   room_.clear_in_use();
-  for (const auto& [name, entry] : entries_) {
-    if (!entry->can_close()) continue;
-    room_.add({.adapter = entry.get(),
-               .pages = entry->pages,
-               .was_closing = std::get<Ready>(entry->state).was_closing,
-               .begun = entry->begun,
-               .claims = entry->claims,
-               .turn = entry->turn});
-  }
+  entries_.count_looks(busy_.each([this](AdapterEntry& entry) {
+    if (!entry.can_close()) return;
+    room_.add({.adapter = &entry,
+               .pages = entry.pages,
+               .was_closing = std::get<Ready>(entry.state).was_closing,
+               .begun = entry.begun,
+               .claims = entry.claims,
+               .turn = entry.turn});
+  }));
   room_.rank();
 }
 
@@ -477,55 +516,102 @@ void Residency::make_room(std::span<AdapterEntry* const> adapters) {
 
 void Residency::stop_making_room() {
   room_.stop();
-  for (const auto& [name, entry] : entries_) {
-    if (auto* const closing = std::get_if<Closing>(&entry->state)) {
+  entries_.count_looks(busy_.each([this](AdapterEntry& entry) {
+    if (auto* const closing = std::get_if<Closing>(&entry.state)) {
       lora::Handle handle = std::move(closing->handle);
-      entry->state = Ready{.handle = std::move(handle), .fresh = false, .was_closing = true};
-    } else if (auto* const ready = std::get_if<Ready>(&entry->state)) {
+      entry.state = Ready{.handle = std::move(handle), .fresh = false, .was_closing = true};
+      note(entry);
+    } else if (auto* const ready = std::get_if<Ready>(&entry.state)) {
       ready->was_closing = false;
     }
-  }
+  }));
 }
 
-std::vector<AdapterInfo> Residency::describe() const {
-  std::vector<AdapterInfo> infos;
-  infos.reserve(entries_.size());
-  for (const auto& [name, entry] : entries_) {
-    AdapterState state = AdapterState::stored;
-    if (entry->is<Loading>()) state = AdapterState::loading;
-    if (entry->handle() != nullptr) state = AdapterState::ready;
-    if (entry->draining) state = AdapterState::draining;
-    infos.push_back({.name = name,
-                     .path = entry->spec.path.string(),
-                     .version = lora::to_string(entry->version),
-                     .state = state,
-                     .pinned = entry->spec.pinned,
-                     .pages = entry->pages,
-                     .broken = entry->broken,
-                     .non_finite_logits = entry->non_finite_logits,
-                     .running = entry->running,
-                     .waiting = entry->waiting});
+// Adapters that are idle, or pinned and ready, concern no step.
+void Residency::note(AdapterEntry& entry) {
+  changed_.insert(entry);
+  const bool may_close = entry.is<Ready>() && !entry.spec.pinned;
+  if (may_close || entry.is<Closing>() || entry.is<Loading>() || entry.retry_below())
+    busy_.insert(entry);
+  else
+    busy_.remove(entry);
+}
+
+void Residency::clear_counts() {
+  entries_.count_looks(counted_.each([this](AdapterEntry& entry) {
+    entry.running = entry.waiting = 0;
+    counted_.remove(entry);
+    changed_.insert(entry);
+  }));
+}
+
+void Residency::count(AdapterEntry& entry, std::int64_t AdapterEntry::* sequences) {
+  ++(entry.*sequences);
+  counted_.insert(entry);
+  changed_.insert(entry);
+}
+
+void Residency::each_change(FunctionRef<void(const std::string&, const AdapterEntry*)> see) const {
+  for (const auto& [name, entry] : removed_) {
+    if (entries_.find(name) == nullptr) see(name, nullptr);
   }
-  return infos;
+  entries_.count_looks(
+      changed_.each([&](const AdapterEntry& entry) { see(entry.spec.name, &entry); }));
+}
+
+void Residency::forget_changes() {
+  removed_.clear();
+  changed_.each([this](AdapterEntry& entry) { changed_.remove(entry); });
+}
+
+AdapterInfo Residency::describe(const std::string& name, const AdapterEntry& entry) {
+  AdapterState state = AdapterState::stored;
+  if (entry.is<Loading>()) state = AdapterState::loading;
+  if (entry.handle() != nullptr) state = AdapterState::ready;
+  if (entry.draining) state = AdapterState::draining;
+  return {.name = name,
+          .path = entry.spec.path.string(),
+          .version = lora::to_string(entry.version),
+          .state = state,
+          .pinned = entry.spec.pinned,
+          .pages = entry.pages,
+          .broken = entry.broken,
+          .non_finite_logits = entry.non_finite_logits,
+          .running = entry.running,
+          .waiting = entry.waiting};
+}
+
+// What must not be; empty if all is well.
+std::string_view Residency::wrong_with(const AdapterEntry& entry) const {
+  if (const lora::Handle* const handle = entry.handle(); handle != nullptr) {
+    if (!*handle) return "is ready without bytes";
+    if (entry.claims == 0) return "is held without a claim";
+    if ((*handle)->version() != entry.version) return "has bytes of other content";
+    if (!entry.spec.pinned && !entry.busy.listed) return "is in use and in no list";
+  }
+  if (entry.is<Loading>() && !jobs_.contains(std::get<Loading>(entry.state).job))
+    return "is loading without a job";
+  if (entry.retry_below() && !entry.busy.listed) return "waits for pages and is in no list";
+  if (entry.is<Closing>() && !room_.making_room()) return "is closing for no other";
+  if (entry.claims < 0 || entry.named < 0) return "counts less than none";
+  if (entry.begun < 0 || entry.begun > entry.claims)
+    return "counts other claims that have begun than there are";
+  return {};
 }
 
 Result<void> Residency::check() const {
-  for (const auto& [name, entry] : entries_) {
-    const auto broken = [&](std::string_view what) {
-      return Error(ErrorCode::internal, cat("adapter ", quote(name), " ", what));
-    };
-    if (const lora::Handle* const handle = entry->handle(); handle != nullptr) {
-      if (!*handle) return broken("is ready without bytes");
-      if (entry->claims == 0) return broken("is held without a claim");
-      if ((*handle)->version() != entry->version) return broken("has bytes of other content");
-    }
-    if (entry->is<Loading>() && !jobs_.contains(std::get<Loading>(entry->state).job))
-      return broken("is loading without a job");
-    if (entry->is<Closing>() && !room_.making_room()) return broken("is closing for no other");
-    if (entry->claims < 0 || entry->named < 0) return broken("counts less than none");
-    if (entry->begun < 0 || entry->begun > entry->claims)
-      return broken("counts other claims that have begun than there are");
-  }
+  std::optional<Error> first;
+  std::uint64_t pinned = 0;
+  entries_.each([&](const std::string& name, const AdapterEntry& entry) {
+    if (entry.spec.pinned) pinned += entry.pages;
+    if (first) return;
+    if (const std::string_view wrong = wrong_with(entry); !wrong.empty())
+      first = Error(ErrorCode::internal, cat("adapter ", quote(name), " ", wrong));
+  });
+  if (first) return *std::move(first);
+  if (pinned != pinned_pages_)
+    return Error(ErrorCode::internal,
+                 cat(pinned, " pages are of pinned adapters, and ", pinned_pages_, " are counted"));
   if (store_->usage().pinned_pages > store_->usage().pages)
     return Error(ErrorCode::internal, "more pages of adapters are in use than there are");
   return {};

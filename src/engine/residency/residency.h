@@ -5,14 +5,17 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "engine/request.h"
 #include "engine/residency/adapter_entry.h"
+#include "engine/residency/adapter_names.h"
 #include "engine/residency/adapter_room.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/stats.h"
@@ -65,13 +68,15 @@ class Claim {
 // some that are in use.
 class Residency {
  public:
-  // Adapters with a larger rank are refused; 0: unlimited.
-  Residency(AdapterStore* store, int max_rank) : store_(store), max_rank_(max_rank) {}
+  struct Limits {
+    int rank = 0;           // adapters with a larger one are refused; 0: unlimited
+    std::size_t names = 0;  // so many adapters at most; 0: unlimited
+  };
+  Residency(AdapterStore* store, const Limits& limits) : store_(store), limits_(limits) {}
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
 
-  using Entries = std::map<std::string, std::unique_ptr<AdapterEntry>, std::less<>>;
-  const Entries& entries() const { return entries_; }
+  const AdapterNames& entries() const { return entries_; }
   // Null if no request can name it.
   AdapterEntry* find(std::string_view name) const;
 
@@ -112,7 +117,16 @@ class Residency {
   const AdapterStore& store() const { return *store_; }
   // Jobs of the store in progress.
   std::size_t jobs() const { return jobs_.size(); }
-  std::vector<AdapterInfo> describe() const;
+  // Call after a change of an entry that others see.
+  void note(AdapterEntry& entry);
+  // Counts of sequences by adapter begin again at 0; then count() adds one to running or waiting.
+  void clear_counts();
+  void count(AdapterEntry& entry, std::int64_t AdapterEntry::* sequences);
+  // Calls see(name, entry) for each adapter that has changed since forget_changes(); null: it is
+  // gone.
+  void each_change(FunctionRef<void(const std::string&, const AdapterEntry*)> see) const;
+  void forget_changes();
+  static AdapterInfo describe(const std::string& name, const AdapterEntry& entry);
   Result<void> check() const;
 
  private:
@@ -124,11 +138,13 @@ class Residency {
     bool replace = false;
     bool hold = false;
     Answer answer;
+    bool is_new = false;  // its name was not taken when it began
   };
   // What was read for hold().
   struct Held {
     AdapterSpec spec;
     AdapterStore::Done done;
+    bool is_new = false;
   };
 
   // If memory runs out, nothing has begun.
@@ -136,6 +152,9 @@ class Residency {
   Result<void> try_load(const Pending& pending);
   Result<void> try_unload(std::string_view name, const Answer& answer);
   bool is_being_read(std::string_view name) const;
+  // Whether there may be one more name.
+  Result<void> may_add(const std::string& where) const;
+  void drop_held(std::string_view name);
   // Places its bytes, or sets the error for its claims.
   void place(AdapterEntry& entry);
   // Whether an adapter that was read is accepted: its rank, and its pages beside pinned adapters.
@@ -145,8 +164,10 @@ class Residency {
   Result<void> enter(AdapterSpec spec, AdapterStore::Done& done);
   // Requests that waited for new content get the old content, if it is there.
   void return_to_old_content(std::string_view name);
-  // Returns whether it became broken, or is readable again.
+  // These return whether it became broken, or is readable again.
   bool take_placed(const std::string& name, AdapterStore::Done done);
+  bool take_ready(AdapterEntry& entry, AdapterStore::Done& done);
+  bool take_failed(AdapterEntry& entry, const Error& why);
   // The error for requests that wait for it; logged once.
   static Error failure_of(AdapterEntry& entry, const Error& why);
   void drop_claim(AdapterEntry& entry);
@@ -154,15 +175,24 @@ class Residency {
   // Removes unloaded adapters that no request names any more; whether there were any.
   bool sweep();
   void see_room();
-  // Pages of pinned adapters, without those that are held; and of these alone.
-  std::uint64_t pinned_pages() const;
   std::uint64_t held_pinned_pages() const;
+  // Before and after a change of an entry's pages, or of whether it is pinned.
+  void leave_pinned(const AdapterEntry& entry);
+  void join_pinned(const AdapterEntry& entry);
   std::uint64_t pages_to_bring(std::span<AdapterEntry* const> adapters) const;
+  std::string_view wrong_with(const AdapterEntry& entry) const;
 
   AdapterStore* store_;
-  int max_rank_;
-  Entries entries_;
+  Limits limits_;
+  AdapterNames entries_;
+  AdapterNames::Map removed_;  // since forget_changes()
+  EntryList<&AdapterEntry::busy> busy_;
+  EntryList<&AdapterEntry::counted> counted_;
+  EntryList<&AdapterEntry::changed> changed_;
+  std::uint64_t pinned_pages_ = 0;  // of pinned adapters, without those that are held
   std::map<std::uint64_t, Pending> jobs_;
+  std::set<std::string, std::less<>> being_read_;
+  std::size_t new_names_ = 0;  // that are being read or held
   std::map<std::string, Held, std::less<>> held_;
   std::map<std::string, Answer, std::less<>> unloading_;
   std::uint64_t next_job_ = 1;

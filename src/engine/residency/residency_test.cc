@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "engine/residency/adapter_directory.h"
 #include "engine/test_world.h"
 
 namespace motley::engine::test {
@@ -33,6 +34,137 @@ TEST(Residency, OthersGoOnWhileAnAdapterLoads) {
   world.store.run();
   world.run();
   EXPECT_EQ(loading->tokens[0], world.expected(request_for("b")));
+}
+
+// How many adapters a load, two requests, an unload and what is published of them look at, while so
+// many others are idle.
+std::uint64_t looks_beside(int others) {
+  World world({.validate = false});
+  Residency& residency = world.scheduler.residency();
+  for (int i = 0; i < others; ++i) world.add_adapter(cat("idle", i), 1, 1);
+  world.add_adapter("pinned", 1, 2, true);
+  world.add_adapter("used", 1, 3);
+  world.run();
+  residency.forget_changes();
+  const std::uint64_t before = residency.entries().looks();
+  std::uint64_t published = 0;
+  const auto publish = [&] {
+    world.scheduler.count_by_adapter();
+    residency.each_change([&](const std::string&, const AdapterEntry*) { ++published; });
+    residency.forget_changes();
+  };
+  world.add_adapter("new", 1, 4);
+  publish();
+  const auto first = world.submit(request_for("new"));
+  const auto second = world.submit(request_for("used"));
+  // The first one places their adapters.
+  EXPECT_EQ(world.scheduler.step().value(), Scheduler::Step::idle);
+  publish();
+  EXPECT_EQ(world.scheduler.step().value(), Scheduler::Step::ran);
+  publish();
+  world.run();
+  publish();
+  residency.unload("new", [](const Result<void>& result) { EXPECT_TRUE(result.ok()); });
+  publish();
+  EXPECT_TRUE(first->usage && second->usage);
+  EXPECT_GT(published, 0);
+  return residency.entries().looks() - before;
+}
+
+TEST(Residency, StepsAndLoadsLookAtNoIdleAdapters) {
+  const std::uint64_t few = looks_beside(3);
+  EXPECT_GT(few, 0);
+  EXPECT_EQ(looks_beside(1000), few);
+}
+
+TEST(AdapterDirectory, ShowsWhatHasChangedAndSharesTheRest) {
+  World world;
+  Residency& residency = world.scheduler.residency();
+  AdapterDirectory directory;
+  const auto publish = [&] {
+    world.scheduler.count_by_adapter();
+    auto changes = AdapterDirectory::changes_of(residency);
+    residency.forget_changes();
+    return directory.apply(std::move(changes)).size();
+  };
+  world.add_adapter("a", 1, 1);
+  world.add_adapter("b", 2, 2);
+  EXPECT_EQ(publish(), 0) << "they replace nothing";
+  const AdapterDirectory::Shared b = directory.find("b");
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(b->info.pages, 2);
+  EXPECT_EQ(b->rank, 16);
+  EXPECT_EQ(directory.find("c"), nullptr);
+
+  world.submit(request_for("a"));
+  world.submit(request_for("a"));
+  EXPECT_EQ(world.scheduler.step().value(), Scheduler::Step::idle);
+  publish();
+  EXPECT_EQ(directory.find("a")->info.state, AdapterState::loading);
+  EXPECT_EQ(directory.find("a")->info.waiting, 2);
+  EXPECT_EQ(world.scheduler.step().value(), Scheduler::Step::ran);
+  publish();
+  EXPECT_EQ(directory.find("a")->info.running, 2);
+  EXPECT_EQ(directory.find("a")->info.waiting, 0);
+  EXPECT_EQ(directory.find("a")->info.state, AdapterState::ready);
+  EXPECT_EQ(directory.find("b"), b);
+  // It unloads while requests with it run.
+  bool unloaded = false;
+  residency.unload("a", [&](const Result<void>& result) { unloaded = result.ok(); });
+  publish();
+  EXPECT_EQ(directory.find("a"), nullptr) << "no request can name it";
+  ASSERT_EQ(directory.list().size(), 2);
+  EXPECT_EQ(directory.list()[0]->info.state, AdapterState::draining);
+  world.run();
+  EXPECT_TRUE(unloaded);
+  publish();
+  ASSERT_EQ(directory.list().size(), 1);
+  EXPECT_EQ(directory.list()[0], b);
+  // Gone and back between two looks.
+  residency.unload("b", [](const Result<void>& result) { EXPECT_TRUE(result.ok()); });
+  world.add_adapter("b", 1, 5);
+  EXPECT_EQ(publish(), 1);
+  EXPECT_EQ(directory.find("b")->info.pages, 1);
+  EXPECT_EQ(publish(), 0);
+}
+
+TEST(Residency, NamesAreLimitedThoseBeingLoadedIncluded) {
+  World world({.max_adapters = 2});
+  Residency& residency = world.scheduler.residency();
+  for (const char* const name : {"a", "b", "c"}) world.store.put(name, 1, 1);
+  world.store.automatic = false;
+  const auto load = [&](const std::string& name, bool replace = false) {
+    auto answer = std::make_shared<std::optional<Result<void>>>();
+    residency.load({.name = name, .path = name}, replace,
+                   [answer](Result<void> result) { *answer = std::move(result); });
+    return answer;
+  };
+  const auto missing = load("missing");
+  const auto a = load("a");
+  const auto refused = load("b");
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ((*refused)->error().message(),
+            "there are 2 adapters already, which is the limit (adapter 'b'): unload one, or start "
+            "with a higher --max-adapters");
+  world.store.automatic = true;
+  residency.collect();
+  EXPECT_FALSE((*missing)->ok());
+  EXPECT_TRUE((*a)->ok());
+  // A name that was not loaded counts no more; one that is held does.
+  residency.hold({.name = "b", .path = "b"}, false, [](Result<void> held) { held.value(); });
+  residency.collect();
+  EXPECT_FALSE(load("c")->value().ok());
+  residency.settle("b", true, [](Result<void> entered) { entered.value(); });
+  EXPECT_FALSE(load("c")->value().ok());
+  const auto replaced = load("a", true);
+  residency.collect();
+  EXPECT_TRUE((*replaced)->ok()) << "it takes no other name";
+  residency.unload("a", [](Result<void> unloaded) { unloaded.value(); });
+  const auto c = load("c");
+  residency.collect();
+  EXPECT_TRUE((*c)->ok());
+  EXPECT_EQ(residency.entries().size(), 2U);
 }
 
 TEST(Residency, IdleAdaptersMakeRoomAndComeBack) {

@@ -29,6 +29,9 @@ struct GrammarSpec {
   // For JSON: allows line breaks and blanks between tokens, within bounds; otherwise one line as
   // Python writes it, with ", " and ": ".
   bool any_whitespace = true;
+  // check_grammar() has accepted the text. Checking takes milliseconds for a large one, so a server
+  // does it once for all choices and prompts of a request, where it blocks no other.
+  bool checked = false;
 
   friend bool operator==(const GrammarSpec&, const GrammarSpec&) = default;
 };

@@ -19,7 +19,7 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
       limits_(executor->limits()),
       longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
       pages_(limits_.pages, limits_.page_tokens, options.prefix_cache),
-      residency_(store, limits_.adapter_rank),
+      residency_(store, {.rank = limits_.adapter_rank, .names = options.max_adapters}),
       // For each: a token, the end of its choice, and the end of its request.
       outbox_(3 * static_cast<std::size_t>(limits_.sequences)) {
   MOTLEY_CHECK(limits_.sequences > 0 && limits_.sequences <= limits_.rows,
@@ -254,19 +254,19 @@ void Scheduler::validate() {
 }
 
 void Scheduler::count_by_adapter() {
-  for (const auto& [name, entry] : residency_.entries()) entry->running = entry->waiting = 0;
+  residency_.clear_counts();
   for (const auto& each : running_) {
-    for (AdapterEntry* const entry : each->sequence.job->adapters.entries()) ++entry->running;
+    for (AdapterEntry* const entry : each->sequence.job->adapters.entries())
+      residency_.count(*entry, &AdapterEntry::running);
   }
   for (const auto& [order, each] : waiting_) {
-    for (AdapterEntry* const entry : each.sequence.job->adapters.entries()) ++entry->waiting;
+    for (AdapterEntry* const entry : each.sequence.job->adapters.entries())
+      residency_.count(*entry, &AdapterEntry::waiting);
   }
 }
 
 void Scheduler::fill(Stats& stats) const {
-  std::vector<AdapterInfo> adapters = std::move(stats.adapters);
   stats = stats_;
-  stats.adapters = std::move(adapters);
   stats.taken = clock_->now();
   stats.waiting = static_cast<std::int64_t>(waiting_.size());
   stats.waiting_for_adapters = std::ranges::count_if(

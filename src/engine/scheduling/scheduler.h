@@ -40,6 +40,7 @@ class Scheduler {
     // How long a client that runs fewer sequences than another waits for a place before one of the
     // other's is preempted.
     Duration client_patience = std::chrono::milliseconds(50);
+    std::size_t max_adapters = 0;  // by name; 0: unlimited
     bool prefix_cache = true;
     bool validate = false;
     Watchdog* watchdog = nullptr;
@@ -90,7 +91,7 @@ class Scheduler {
 
   // Fills everything except the list of adapters.
   void fill(Stats& stats) const;
-  // Counts running and waiting sequences by adapter, for Residency::describe.
+  // Counts running and waiting sequences by adapter, for Residency::each_change.
   void count_by_adapter();
 
   Result<void> check() const;

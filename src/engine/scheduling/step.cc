@@ -241,8 +241,10 @@ void Scheduler::fail_overflowed(Job& job) {
     report = true;
   };
   if (mix.empty()) count(stats_.non_finite_logits, non_finite_reported_);
-  for (AdapterEntry* const entry : job.adapters.entries())
+  for (AdapterEntry* const entry : job.adapters.entries()) {
     count(entry->non_finite_logits, entry->non_finite_reported);
+    residency_.note(*entry);
+  }
   if (report)
     log::error("engine.non_finite_logits", {{"adapters", mix},
                                             {"prompt_tokens", job.prompt_tokens()},

@@ -47,7 +47,7 @@ std::string name_of(const GroupedTiles& tiles) {
   constexpr std::array<std::string_view, 3> gathers{"boxes", "copies", "permuted"};
   return cat(count_rows(tiles.rows), "x", tiles.width, " ",
              gathers[static_cast<std::size_t>(tiles.gather)], tiles.sort_inside ? " sort" : "",
-             tiles.round_robin ? " round" : "", tiles.sum_inside ? " sum" : "");
+             tiles.sum_inside ? " sum" : "");
 }
 
 Result<std::unique_ptr<const DeviceThresholds>> DeviceThresholds::make(const Tuning* tuning) {

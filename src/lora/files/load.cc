@@ -19,34 +19,19 @@ namespace motley::lora {
 namespace {
 
 constexpr std::string_view config_name = "adapter_config.json";
+constexpr std::string_view weights_stem = "adapter_model";
 constexpr std::size_t longest_config = 16 << 20;
 
-Result<Config> read_config(const std::filesystem::path& folder) {
+Result<Config> read_config(const std::filesystem::path& folder,
+                           const std::filesystem::path& beneath = {}) {
   const std::filesystem::path path = folder / config_name;
   MOTLEY_TRY(const PathKind kind, path_kind(path));
   if (kind == PathKind::missing) {
     return Error(ErrorCode::bad_file, cat("no ", config_name), {},
                  "give a folder with an adapter as PEFT saves it");
   }
-  MOTLEY_TRY(const std::string text, read_text(path, longest_config));
+  MOTLEY_TRY(const std::string text, read_text(path, longest_config, beneath));
   return parse_adapter_config(text, config_name);
-}
-
-// Logs files that some trainers write beside an adapter and that have no effect on it.
-void note_ignored_files(const std::filesystem::path& folder) {
-  const auto names = list_folder(folder);
-  if (!names.ok()) return;
-  std::vector<std::string> ignored;
-  for (const std::string& file : *names) {
-    for (const std::string_view word :
-         {"tokenizer", "chat_template", "special_tokens_map", "added_tokens", "vocab", "merges"}) {
-      if (!file.starts_with(word)) continue;
-      ignored.push_back(file);
-      break;
-    }
-  }
-  if (ignored.empty()) return;
-  log::info("adapter.files_ignored", {{"path", folder.string()}, {"files", join(ignored)}});
 }
 
 // Removes unreferenced matrices from the canonical form.
@@ -126,10 +111,15 @@ Result<void> check_missing(const std::filesystem::path& folder, const Missing& m
 
 Result<Adapter> assemble(const std::filesystem::path& folder, const Config& config,
                          const LoadOptions& options, const BaseView& base) {
-  // Adapters are loaded while others are served, from files that may still be written.
-  MOTLEY_TRY(const tensor::Checkpoint file,
-             tensor::Checkpoint::open(folder, "adapter_model", FileAccess::copied));
   const SiteIndex sites(base);
+  // Adapters are loaded while others are served, from files that may still be written.
+  FileRules rules(FileAccess::copied);
+  rules.beneath = options.beneath;
+  const auto judge = [&](const tensor::SafetensorsHeader& header, std::string_view) {
+    return judge_header(header, config, base, sites);
+  };
+  MOTLEY_TRY(const tensor::Checkpoint file,
+             tensor::Checkpoint::open(folder, weights_stem, rules, judge));
   MOTLEY_TRY(const Gathered gathered, gather(file, config, base, sites));
   const Units& units = gathered.units;
   Builder builder(config, options, base, sites);
@@ -160,7 +150,7 @@ Result<Adapter> assemble(const std::filesystem::path& folder, const Config& conf
 
 Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& options,
                       const BaseView& base) {
-  MOTLEY_TRY(const Config config, read_config(folder));
+  MOTLEY_TRY(const Config config, read_config(folder, options.beneath));
   auto adapter = assemble(folder, config, options, base);
   // Errors and results may stem from patterns that exceeded the budget.
   MOTLEY_TRY_VOID(config.within_budget());
@@ -205,8 +195,18 @@ Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOpti
                              const BaseView& base) {
   auto adapter = build(folder, options, base);
   if (!adapter.ok()) return advised(std::move(adapter).error()).within(printable(folder.string()));
-  note_ignored_files(folder);
   return adapter;
+}
+
+Result<void> check_files(const std::filesystem::path& folder) {
+  const auto check = [&]() -> Result<void> {
+    MOTLEY_TRY(const Config config, read_config(folder));
+    MOTLEY_TRY_VOID(config.within_budget());
+    return tensor::Checkpoint::check(folder, weights_stem);
+  };
+  Result<void> checked = check();
+  if (checked.ok()) return {};
+  return advised(std::move(checked).error()).within(printable(folder.string()));
 }
 
 }  // namespace motley::lora

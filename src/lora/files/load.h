@@ -21,6 +21,9 @@ struct LoadOptions {
   Orientation orientation = Orientation::automatic;
   // Modules that the configuration names and the file lacks count as zero, with a warning.
   bool partial = false;
+  // Of a folder that a client names: its files lie in this folder once links are followed (base's
+  // FileRules). Empty: they may lie anywhere.
+  std::filesystem::path beneath = {};
 };
 
 // "rank-major", "expert-major"; "standard", "swapped".
@@ -32,5 +35,9 @@ Result<Orientation> parse_orientation(std::string_view text);
 // damaged or contradicts itself or the base.
 Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
                              const BaseView& base);
+
+// Refuses a folder that load_adapter() would refuse over every base, as far as its configuration
+// and the first bytes of its weights tell. Reads no tensors.
+Result<void> check_files(const std::filesystem::path& folder);
 
 }  // namespace motley::lora

@@ -1,6 +1,8 @@
 #include "lora/files/load.h"
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <random>
 
@@ -273,6 +275,81 @@ TEST(LoadOptions, ParseTheirOwnWords) {
   EXPECT_EQ(parse_orientation("swapped").value(), Orientation::swapped);
   EXPECT_EQ(parse_orientation("odd").error().code(), ErrorCode::invalid_argument);
   EXPECT_FALSE(parse_b_columns("").ok());
+}
+
+// A file with that header, and a hole in place of its tensors.
+void write_hole(const std::filesystem::path& folder, const std::string& name,
+                const std::string& shape, std::uintmax_t bytes) {
+  const std::string header =
+      cat("{\"base_model.model.", name, "\":{\"dtype\":\"F32\",\"shape\":", shape,
+          ",\"data_offsets\":[0,", bytes, "]}}");
+  std::string beginning;
+  for (int i = 0; i < 8; ++i) beginning += static_cast<char>((header.size() >> (8 * i)) & 0xff);
+  const std::filesystem::path file = folder / "adapter_model.safetensors";
+  std::ofstream(file, std::ios::binary) << beginning << header;
+  std::filesystem::resize_file(file, beginning.size() + header.size() + bytes);
+}
+
+// A tebibyte: a copy of the file would fail for lack of memory.
+TEST(LoadAdapter, AFileIsRefusedByItsHeaderBeforeItIsCopied) {
+  const FakeBase base = test::make_base({});
+  const TemporaryFolder folder;
+  folder.file("adapter_config.json", R"({"r": 2, "lora_alpha": 1})");
+  constexpr std::uintmax_t bytes = std::uintmax_t{1} << 40;
+  write_hole(folder.path(), "what.is.this", "[274877906944]", bytes);
+  expect_error(load_adapter(folder.path(), {}, base), ErrorCode::bad_file, "what.is.this");
+  write_hole(folder.path(), q + "lora_A.weight", "[2,137438953472]", bytes);
+  expect_error(load_adapter(folder.path(), {}, base), ErrorCode::bad_file,
+               "is larger than any part of an adapter of this base");
+  write_hole(folder.path(), "model.layers.7.self_attn.q_proj.lora_A.weight", "[2,137438953472]",
+             bytes);
+  expect_error(load_adapter(folder.path(), {}, base), ErrorCode::bad_file, "layers.7 is beyond");
+}
+
+// A link that is exchanged between the check of a client's path and the load tells nothing of the
+// file that it leads to.
+TEST(LoadAdapter, FilesOutsideTheFolderOfClientsAreNotRead) {
+  const FakeBase base = test::make_base({});
+  AdapterFiles files;
+  add_q(files);
+  const TemporaryFolder folder;
+  const TemporaryFolder outside;
+  const std::filesystem::path root = std::filesystem::canonical(folder.path());
+  std::filesystem::create_directory(root / "real");
+  files.write(root / "real", R"({"r": 2, "lora_alpha": 1})");
+  LoadOptions options{.partial = true};
+  options.beneath = root;
+  EXPECT_TRUE(load_adapter(root / "real", options, base).ok());
+  std::filesystem::create_directory_symlink("real", root / "inside");
+  EXPECT_TRUE(load_adapter(root / "inside", options, base).ok());
+
+  outside.file("adapter_config.json", R"({"r": 2, "lora_alpha": 1})");
+  outside.file("adapter_model.safetensors", "a secret of another file");
+  std::filesystem::create_directory_symlink(outside.path(), root / "swapped");
+  const auto swapped = load_adapter(root / "swapped", options, base);
+  expect_error(swapped, ErrorCode::bad_file, "lies outside");
+  std::filesystem::remove(root / "real/adapter_model.safetensors");
+  std::filesystem::create_symlink(outside.path() / "adapter_model.safetensors",
+                                  root / "real/adapter_model.safetensors");
+  const auto link = load_adapter(root / "real", options, base);
+  expect_error(link, ErrorCode::bad_file, "lies outside");
+  EXPECT_EQ(link.error().message().find("header"), std::string::npos) << link.error().message();
+}
+
+TEST(CheckFiles, RefusesWhatNoBaseCouldTake) {
+  const TemporaryFolder folder;
+  const auto refused = [&](std::string_view word) {
+    const Result<void> checked = check_files(folder.path());
+    ASSERT_FALSE(checked.ok()) << word;
+    EXPECT_NE(checked.error().message().find(word), std::string::npos) << checked.error().message();
+  };
+  refused("no adapter_config.json");
+  folder.file("adapter_config.json", R"({"r": 2, "lora_alpha": 1})");
+  refused("no adapter_model.safetensors");
+  AdapterFiles files;
+  add_q(files);
+  files.write(folder.path(), R"({"r": 2, "lora_alpha": 1})");
+  EXPECT_TRUE(check_files(folder.path()).ok());
 }
 
 }  // namespace

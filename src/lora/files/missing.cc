@@ -106,6 +106,9 @@ class Spelling {
 
   const BlockNames& names() const { return names_; }
 
+  // The last word of an expert's module: "gate_proj", "w1".
+  std::string_view leaf(Projection projection) const { return leaf(part_of(projection)); }
+
  private:
   static std::size_t part_of(Projection projection) {
     return static_cast<std::size_t>(projection) - static_cast<std::size_t>(Projection::expert_gate);
@@ -223,10 +226,33 @@ class Finder {
   bool kind_occurs(Projection projection) const { return kinds_that_occur_.contains(projection); }
   // A dense block or shared expert that the list names only by a word of the expert projections, in
   // a file that adapts only experts.
-  bool means_experts_alone(Projection projection, std::string_view path) const {
-    if (!holds(dense_block, projection) && !holds(shared_block, projection)) return false;
-    return modules_of_experts_ && std::ranges::all_of(kinds_that_occur_, is_expert) &&
-           config_.targets.names_by_last_word(path);
+  bool means_experts_alone(Site site, std::string_view path) const {
+    const Projection projection = site.projection;
+    const bool is_dense = holds(dense_block, projection);
+    if (!is_dense && !holds(shared_block, projection)) return false;
+    if (!modules_of_experts_ || !std::ranges::all_of(kinds_that_occur_, is_expert)) return false;
+    if (is_dense && config_.targets.selects_layers()) return false;
+    return config_.targets.names_by_last_word(path) && spells_experts_as(path);
+  }
+
+  // Whether the file's experts have modules with this path's last word: the list may mean those.
+  bool spells_experts_as(std::string_view path) const {
+    const std::string_view word = path.substr(path.rfind('.') + 1);
+    return std::ranges::any_of(expert_projections, [&](Projection projection) {
+      const std::string_view own = spelling_.leaf(projection);
+      return kind_occurs(projection) && own == word;
+    });
+  }
+
+  // "all-linear" names both halves of latent attention: a file that has one has lost the other.
+  bool lacks_half(Projection projection) const {
+    static constexpr std::array<std::pair<Projection, Projection>, 2> halves = {
+        {{Projection::q_a, Projection::q_b}, {Projection::kv_a, Projection::kv_b}}};
+    if (config_.targets.kind() != Targets::Kind::all_linear) return false;
+    return std::ranges::any_of(halves, [&](const auto& pair) {
+      return (projection == pair.first && kind_occurs(pair.second)) ||
+             (projection == pair.second && kind_occurs(pair.first));
+    });
   }
 
   void check_plain(Site site) {
@@ -238,7 +264,8 @@ class Finder {
     if (!config_.targets.names(path, {.layer = site.layer})) return;
     const bool nowhere = !kind_occurs(projection);
     if (nowhere && projection == Projection::router && !any_kind()) return;
-    if (nowhere && (any_kind() || means_experts_alone(projection, path))) {
+    const bool passes = any_kind() ? !lacks_half(projection) : means_experts_alone(site, path);
+    if (nowhere && passes) {
       pass_over(site);
     } else {
       missing_.push_back(path);

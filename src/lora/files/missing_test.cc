@@ -281,6 +281,67 @@ TEST(MissingModules, ListsOfExpertsDoNotAskForDenseBlocks) {
                  "model.layers.0.mlp.down_proj");
 }
 
+// A list that can't mean experts alone asks for the dense layer, also in a file with nothing else.
+TEST(MissingModules, ADenseLayersOwnMapsAreAskedFor) {
+  const FakeBase base = deepseek();
+  constexpr std::string_view of_dense =
+      "model.layers.0.mlp.gate_proj, model.layers.0.mlp.up_proj, model.layers.0.mlp.down_proj";
+  // The dense layer is chosen by its number.
+  expect_missing(Files(base).all(routed), of_blocks + R"(, "layers_to_transform": [0, 1, 2])",
+                 of_dense);
+  expect_loads(Files(base).all(routed), of_blocks + R"(, "layers_to_transform": [1, 2])");
+  expect_loads(Files(base).all(routed).all(dense),
+               of_blocks + R"(, "layers_to_transform": [0, 1, 2], "exclude_modules":
+                  ["shared_experts.gate_proj", "shared_experts.up_proj",
+                   "shared_experts.down_proj"])");
+  // The file spells its experts by other words.
+  AdapterFiles files;
+  for (const int layer : {1, 2}) {
+    for (const char* const word : {"0.w1", "0.w3"}) {
+      const std::string module = cat("model.layers.", layer, ".mlp.experts.", word);
+      files.add(module + ".lora_A.weight", {1, 8}, ones(8));
+      files.add(module + ".lora_B.weight", {5, 1}, ones(5));
+    }
+  }
+  const TemporaryFolder folder;
+  const auto load = [&](std::string_view list) {
+    files.write(folder.path(), cat(R"({"r": 1, "lora_alpha": 1, "target_modules": [)", list, "]}"));
+    return load_adapter(folder.path(), {}, base);
+  };
+  EXPECT_TRUE(load(R"("w1", "w3")").ok());
+  const auto refused = load(R"("w1", "w3", "gate_proj")");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().what(),
+            "has no factors of model.layers.0.mlp.gate_proj, "
+            "model.layers.1.mlp.shared_experts.gate_proj, "
+            "model.layers.2.mlp.shared_experts.gate_proj, which adapter_config.json names");
+}
+
+TEST(MissingModules, HalfOfLatentAttentionLacksTheOther) {
+  FakeBase base;
+  for (std::int32_t layer = 0; layer < 2; ++layer) {
+    base.add({{layer, Projection::o}, 12, 8});
+    base.add({{layer, Projection::q_a}, 8, 4});
+    base.add({{layer, Projection::q_b}, 4, 12});
+    base.add({{layer, Projection::kv_a}, 8, 6});
+    base.add({{layer, Projection::kv_b}, 4, 12});
+  }
+  const std::string all = R"(, "target_modules": "all-linear")";
+  const std::vector<Projection> halves = {Projection::q_a, Projection::q_b, Projection::kv_a,
+                                          Projection::kv_b};
+  expect_loads(Files(base).all(halves), all);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    std::vector<Projection> others = halves;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    const std::string_view word = name(halves[i]);
+    expect_missing(Files(base).all(others), all,
+                   cat("model.layers.0.", word, ", model.layers.1.", word));
+  }
+  // Without a list any of them may be absent, and with one both halves may.
+  expect_loads(Files(base).all({Projection::q_a}), "");
+  expect_loads(Files(base).all({Projection::o}), all);
+}
+
 TEST(MissingModules, KindsThatOccurNowherePassWithoutAList) {
   const FakeBase base = deepseek();
   for (const std::string members : {"", R"(, "target_modules": "All-Linear")"}) {

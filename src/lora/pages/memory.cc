@@ -8,7 +8,10 @@
 namespace motley::lora {
 
 PageMemory::PageMemory(std::unique_ptr<tensor::Reservation> memory, const Options& options)
-    : memory_(std::move(memory)), options_(options), limit_(memory_->size()) {
+    : memory_(std::move(memory)),
+      options_(options),
+      clock_(clock_or_steady(options.clock)),
+      limit_(memory_->size()) {
   if (memory_->committed() == memory_->size()) return;
   thread_ = std::thread([this] { work(); });
   use(0);
@@ -47,7 +50,8 @@ void PageMemory::work() {
   for (;;) {
     const bool ran_out = limit() < memory_->size();
     if (ran_out) {
-      wanted_more_.wait_for(held, options_.retry, [&] { return stopping_; });
+      clock_.wait_until(wanted_more_, held, clock_.now() + options_.retry,
+                        [&] { return stopping_; });
       if (!stopping_ && wanted_ <= committed()) continue;
     } else {
       wanted_more_.wait(held,

@@ -25,6 +25,7 @@ class PageMemory {
     std::size_t spare = 0;                      // bytes that stay committed beyond those in use
     Duration retry = std::chrono::seconds(30);  // the pause after memory has run out
     dist::LaunchGate* gate = nullptr;           // for commits; null: nothing waits for them
+    const Clock* clock = nullptr;               // of that pause; null: the steady clock
   };
   PageMemory(std::unique_ptr<tensor::Reservation> memory, const Options& options);
   ~PageMemory();
@@ -53,6 +54,7 @@ class PageMemory {
 
   std::unique_ptr<tensor::Reservation> memory_;
   const Options options_;
+  const Clock& clock_;
   std::atomic<std::size_t> limit_;
 
   std::mutex lock_;

@@ -12,6 +12,8 @@
 
 #include "base/cat.h"
 #include "base/log.h"
+#include "base/test_clock.h"
+#include "base/test_waits.h"
 #include "lora/pages/pool.h"
 #include "lora/pages/test_pool.h"
 #include "tensor/device/cpu_device.h"
@@ -26,6 +28,16 @@ using test::make_adapter;
 
 constexpr std::size_t piece = 8192;
 constexpr std::size_t size = std::size_t{2} << 20;
+
+void wait_until_committed(const PageMemory& memory, std::size_t bytes) {
+  motley::test::wait_for(cat(bytes, " bytes are committed"),
+                         [&] { return memory.committed() >= bytes; });
+}
+// PageMemory::wait_for() has no bound.
+void wait_for_bytes(PageMemory& memory, std::size_t bytes) {
+  motley::test::call_within_bound(cat(bytes, " bytes are committed, or all there are"),
+                                  [&] { memory.wait_for(bytes); });
+}
 
 class PiecewiseMemory : public testing::Test {
  protected:
@@ -55,19 +67,19 @@ TEST_F(PiecewiseMemory, CommitsNothingBeforeItIsAskedFor) {
   PageMemory memory(reserve(), {});
   EXPECT_EQ(memory.committed(), 0);
   EXPECT_EQ(memory.limit(), size);
-  memory.wait_for(1);
+  wait_for_bytes(memory, 1);
   EXPECT_EQ(memory.committed(), piece);
-  memory.wait_for(piece + 1);
+  wait_for_bytes(memory, piece + 1);
   EXPECT_EQ(memory.committed(), 2 * piece);
 }
 
 TEST_F(PiecewiseMemory, CommitsTheSpareWithoutALoadThatWaits) {
   PageMemory memory(reserve(), {.spare = 3 * piece});
-  while (memory.committed() < 3 * piece) std::this_thread::yield();
+  wait_until_committed(memory, 3 * piece);
   memory.use(piece + 5);
-  while (memory.committed() < 5 * piece) std::this_thread::yield();
+  wait_until_committed(memory, 5 * piece);
   memory.use(10);
-  memory.wait_for(5 * piece);
+  wait_for_bytes(memory, 5 * piece);
   EXPECT_EQ(memory.committed(), 5 * piece);
 }
 
@@ -76,17 +88,18 @@ TEST_F(PiecewiseMemory, CommitsNothingWhileRanksLaunch) {
   dist::LaunchGate gate;
   std::optional<dist::LaunchGate::Pass> launching(gate.enter(dist::LaunchGate::Way::together));
   PageMemory memory(reserve(), {.spare = piece, .gate = &gate});
-  while (gate.waiting() == 0 && memory.committed() == 0) std::this_thread::yield();
+  motley::test::wait_for("the commit is at the gate",
+                         [&] { return gate.waiting() > 0 || memory.committed() > 0; });
   EXPECT_EQ(gate.waiting(), 1U);
   EXPECT_EQ(memory.committed(), 0);
   launching.reset();
-  memory.wait_for(1);
+  wait_for_bytes(memory, 1);
   EXPECT_EQ(memory.committed(), piece);
 }
 
 TEST_F(PiecewiseMemory, CommitsNoMoreThanThereIs) {
   PageMemory memory(reserve(), {});
-  memory.wait_for(2 * size);
+  wait_for_bytes(memory, 2 * size);
   EXPECT_EQ(memory.committed(), size);
   memory.use(2 * size);
   EXPECT_EQ(memory.limit(), size);
@@ -96,10 +109,10 @@ TEST_F(PiecewiseMemory, IsSmallerWhereMemoryRunsOutAndWarnsOnce) {
   script_.fail_after_pieces(3);
   {
     PageMemory memory(reserve(), {});
-    memory.wait_for(5 * piece);
+    wait_for_bytes(memory, 5 * piece);
     EXPECT_EQ(memory.committed(), 3 * piece);
     EXPECT_EQ(memory.limit(), 3 * piece);
-    memory.wait_for(4 * piece);
+    wait_for_bytes(memory, 4 * piece);
     memory.use(4 * piece);
   }
   EXPECT_THAT(log_, testing::HasSubstr(cat("adapters.host_memory_smaller bytes=", 3 * piece,
@@ -110,18 +123,30 @@ TEST_F(PiecewiseMemory, IsSmallerWhereMemoryRunsOutAndWarnsOnce) {
 
 TEST_F(PiecewiseMemory, GrowsAgainWhenThereIsMemoryAgain) {
   script_.fail_after_pieces(3);
-  PageMemory memory(reserve(), {.retry = std::chrono::milliseconds(1)});
-  memory.wait_for(5 * piece);
+  motley::test::ScriptedClock clock;
+  constexpr std::chrono::seconds pause(30);
+  PageMemory memory(reserve(), {.retry = pause, .clock = &clock});
+  wait_for_bytes(memory, 5 * piece);
   EXPECT_EQ(memory.committed(), 3 * piece);
   script_.fail_after_pieces(1000);
-  while (memory.committed() < 5 * piece) std::this_thread::yield();
-  memory.wait_for(7 * piece);
+  clock.wait_for_threads(1, TimePoint(pause), "the thread pauses before it tries again");
+  EXPECT_EQ(memory.committed(), 3 * piece);
+  clock.advance(pause);
+  wait_until_committed(memory, 5 * piece);
+  wait_for_bytes(memory, 7 * piece);
   EXPECT_EQ(memory.limit(), size);
   EXPECT_EQ(memory.committed(), 7 * piece);
 }
 
 TEST_F(PiecewiseMemory, EndsWhileTheSpareIsOnItsWay) {
-  for (int i = 0; i < 50; ++i) PageMemory(reserve(), {.spare = size});
+  for (int i = 0; i < 50; ++i) {
+    const auto begin_and_end = [&] {
+      const PageMemory memory(reserve(), {.spare = size});
+      EXPECT_LE(memory.committed(), size);
+    };
+    motley::test::call_within_bound("the thread ends though the spare is not committed",
+                                    begin_and_end);
+  }
 }
 
 TEST_F(PiecewiseMemory, GivesAPoolWhatItsAdaptersNeedAndItsSpare) {
@@ -132,7 +157,8 @@ TEST_F(PiecewiseMemory, GivesAPoolWhatItsAdaptersNeedAndItsSpare) {
   const Handle handle = pool->load("a", adapter).value();
   EXPECT_TRUE(holds(*handle, adapter));
   EXPECT_EQ(pool->usage().free_pages, 56);
-  while (pool->usage().committed_bytes < 3 * piece) std::this_thread::yield();
+  motley::test::wait_for("the spare is committed",
+                         [&] { return pool->usage().committed_bytes >= 3 * piece; });
   ASSERT_TRUE(pool->load("a", adapter).ok());
   EXPECT_EQ(pool->usage().committed_bytes, 3 * piece);
 }

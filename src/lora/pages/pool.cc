@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "base/cat.h"
@@ -115,12 +116,13 @@ Pool::Pool(std::unique_ptr<tensor::Reservation> arena, const Options& options, s
       taken_(pages, false),
       last_marks_(pages, 0),
       free_pages_(pages) {
+  pinned_.pages.resize(options.other_ranks.size() + 1);
+  idle_.pages.resize(options.other_ranks.size() + 1);
   for (Pool* const other : options_.other_ranks) other->keeps_idle_ = false;
 }
 
 Pool::~Pool() {
-  for (const auto& slot : slots_)
-    MOTLEY_CHECK(slot->resident.pins_.load() == 0, "handles go before their pool");
+  MOTLEY_CHECK(pinned_.adapters == 0, "handles go before their pool");
   // Errors are final for the device; the next call on it reports them.
   static_cast<void>(readers_.synchronize().ok());
   if (transport_.stream != nullptr) static_cast<void>(transport_.stream->synchronize().ok());
@@ -222,43 +224,83 @@ void Pool::poison_locked(std::byte* data, std::size_t bytes, std::uint64_t mark)
   static_cast<void>(transport_.stream->fill(data, std::byte{nan}, bytes).ok());
 }
 
+void Pool::add_locked(Count& count, const Slot& slot) {
+  ++count.adapters;
+  for (std::size_t rank = 0; rank < count.pages.size(); ++rank)
+    count.pages[rank] += slot.resident.shard(static_cast<int>(rank)).pages();
+}
+
+void Pool::subtract_locked(Count& count, const Slot& slot) {
+  --count.adapters;
+  for (std::size_t rank = 0; rank < count.pages.size(); ++rank)
+    count.pages[rank] -= slot.resident.shard(static_cast<int>(rank)).pages();
+}
+
+void Pool::begin_idle_locked(Slot& slot) {
+  slot.idle = true;
+  slot.before = idle_last_;
+  slot.after = nullptr;
+  (idle_last_ == nullptr ? idle_first_ : idle_last_->after) = &slot;
+  idle_last_ = &slot;
+  add_locked(idle_, slot);
+}
+
+void Pool::end_idle_locked(Slot& slot) {
+  if (!std::exchange(slot.idle, false)) return;
+  (slot.before == nullptr ? idle_first_ : slot.before->after) = slot.after;
+  (slot.after == nullptr ? idle_last_ : slot.after->before) = slot.before;
+  subtract_locked(idle_, slot);
+}
+
+void Pool::evict_first_locked(Slot& idle) {
+  end_idle_locked(idle);
+  begin_idle_locked(idle);
+  if (idle_first_ == &idle) return;
+  // From the end of the list to its begin.
+  idle_last_ = idle.before;
+  idle_last_->after = nullptr;
+  idle.before = nullptr;
+  idle.after = idle_first_;
+  idle_first_->before = &idle;
+  idle_first_ = &idle;
+}
+
 bool Pool::evict_one_locked() {
-  Slot* oldest = nullptr;
-  for (const auto& slot : slots_) {
-    if (slot->state != State::ready || slot->resident.pins_.load() != 0) continue;
-    if (oldest == nullptr || slot->last_used < oldest->last_used) oldest = slot.get();
-  }
-  if (oldest == nullptr) return false;
+  if (idle_first_ == nullptr) return false;
   ++evictions_;
-  free_locked(oldest);
+  free_locked(idle_first_);
   return true;
 }
 
 bool Pool::can_free_locked(int rank, std::uint64_t pages) const {
-  std::uint64_t idle = 0;
-  for (const auto& slot : slots_) {
-    if (slot->state == State::ready && slot->resident.pins_.load() == 0)
-      idle += slot->resident.shard(rank).pages();
-  }
-  return pages <= pool_of(rank).usage().free_pages + idle;
+  return pages <= pool_of(rank).usage().free_pages + idle_.pages[static_cast<std::size_t>(rank)];
+}
+
+void Pool::drop_name_locked(const Slot& slot) {
+  const auto [first, last] = names_.equal_range(slot.resident.name_);
+  const auto own =
+      std::find_if(first, last, [&](const auto& each) { return each.second == &slot; });
+  if (own != last) names_.erase(own);
 }
 
 void Pool::free_locked(Slot* slot) {
+  end_idle_locked(*slot);
   give_pages_back_locked(*slot);
-  std::erase_if(slots_, [&](const auto& owned) { return owned.get() == slot; });
+  drop_name_locked(*slot);
+  slots_.erase(&slot->resident);
   changed_.notify_all();
 }
 
 Pool::Slot* Pool::find_locked(std::string_view name) const {
-  for (const auto& slot : slots_) {
-    if (!slot->replaced && slot->resident.name_ == name) return slot.get();
-  }
-  return nullptr;
+  const auto found = names_.lower_bound(name);
+  return found == names_.end() || found->first != name ? nullptr : found->second;
 }
 
 Handle Pool::pin_locked(Slot& slot) {
-  slot.resident.pins_.fetch_add(1, std::memory_order_relaxed);
-  slot.last_used = ++clock_;
+  if (slot.resident.pins_.fetch_add(1, std::memory_order_relaxed) == 0) {
+    end_idle_locked(slot);
+    add_locked(pinned_, slot);
+  }
   return Handle(&slot.resident);
 }
 
@@ -270,27 +312,24 @@ void Pool::unpin(Resident* resident) {
   }
   const std::lock_guard held(lock_);
   if (resident->pins_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-  const auto found =
-      std::ranges::find_if(slots_, [&](const auto& slot) { return &slot->resident == resident; });
+  const auto found = slots_.find(resident);
   MOTLEY_CHECK(found != slots_.end(), "a pinned adapter is in its pool");
-  Slot& slot = **found;
-  slot.last_used = ++clock_;
+  Slot& slot = *found->second;
+  subtract_locked(pinned_, slot);
   slot.last_mark = readers_.latest();
   if (slot.state == State::unloading) {
     changed_.notify_all();  // unload() waits, and frees it
   } else if (slot.replaced || !keeps_idle_) {
     free_locked(&slot);
+  } else {
+    begin_idle_locked(slot);
   }
 }
 
 Error Pool::no_room_locked(std::string_view name, std::uint64_t needed) const {
-  std::uint64_t pinned = 0;
-  int adapters = 0;
-  for (const auto& slot : slots_) {
-    if (slot->resident.pins_.load() == 0 && slot->state == State::ready) continue;
-    pinned += slot->pages;
-    ++adapters;
-  }
+  // In use, or on their way.
+  const std::uint64_t pinned = taken_.size() - free_pages_ - idle_.pages.front();
+  const std::uint64_t adapters = slots_.size() - idle_.adapters;
   const auto bytes = [&](std::uint64_t pages) { return format_bytes(pages * options_.page_bytes); };
   return Error(ErrorCode::out_of_memory,
                cat("adapter ", quote(name), " takes ", bytes(needed), ", and of ",
@@ -379,8 +418,8 @@ Result<Handle> Pool::load(std::string_view name, const Resident& source, Room ro
 
 Result<Handle> Pool::find_content_locked(const Slot& slot) {
   const std::string_view name = slot.resident.name_;
-  for (const auto& other : slots_) {
-    if (other->resident.name_ != name || other->replaced) continue;
+  const auto [first, last] = names_.equal_range(name);
+  for (Slot* const other : std::ranges::subrange(first, last) | std::views::values) {
     if (other->state != State::ready) {
       return Error(ErrorCode::busy, cat("adapter ", quote(name), " is ", lora::name(other->state)),
                    {}, "try again");
@@ -398,18 +437,12 @@ Result<Handle> Pool::make_room(std::unique_lock<std::mutex>& held, Slot& slot,
     MOTLEY_TRY(Handle there, find_content_locked(slot));
     if (there) return there;
     // A load that can never fit, or not while others are in use, evicts nothing.
-    std::uint64_t idle = 0;
-    for (const auto& other : slots_) {
-      if (room == Room::evict && other->state == State::ready && other->resident.pins_.load() == 0)
-        idle += other->pages;
-    }
+    const std::uint64_t idle = room == Room::evict ? idle_.pages.front() : 0;
     if (pages > free_pages_locked() + idle) return no_room_locked(name, pages);
     // The old content under this name will be released: it is evicted first.
     Slot* const old = find_locked(name);
-    if (old != nullptr && old->resident.pins_.load() == 0) old->last_used = 0;
+    if (old != nullptr && old->idle) evict_first_locked(*old);
     see_memory_locked();
-    // Reserved first: pages that are taken must be listed even if memory runs out.
-    if (slots_.size() == slots_.capacity()) slots_.reserve(2 * slots_.size() + 1);
     if (take_pages_locked(slot, runs)) return Handle();
     // Commits memory before an adapter is evicted.
     if (usable_pages_ < max_pages_locked()) {
@@ -430,6 +463,11 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
   Slot& slot = *owned;
   slot.resident.pool_ = this;
   slot.resident.name_ = load.name;
+  // Allocated first: pages that are taken must be listed even if memory runs out.
+  Slots listed;
+  listed.emplace(&slot.resident, std::move(owned));
+  Names named;
+  named.emplace(slot.resident.name_, &slot);
   slot.resident.version_ = load.version;
   slot.resident.dtype_ = options_.dtype;
   slot.runs.reserve(runs.size());
@@ -440,7 +478,8 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
     slot.resident.id_ = next_id_++;
     slot.resident.pages_ = slot.pages;
     // Listed from here on; find_locked() returns the old adapter as long as there is one.
-    slots_.push_back(std::move(owned));
+    slots_.merge(listed);
+    names_.merge(named);
   }
 
   Result<void> filled =
@@ -451,12 +490,11 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
     free_locked(&slot);
     return std::move(filled).error();
   }
-  for (const auto& other : slots_) {
-    if (other.get() == &slot || other->replaced || other->resident.name_ != load.name) continue;
+  if (Slot* const other = find_locked(load.name); other != &slot) {
     other->replaced = true;
+    drop_name_locked(*other);
     const bool idle = other->resident.pins_.load() == 0;
-    if (idle && other->state != State::unloading) free_locked(other.get());
-    break;
+    if (idle && other->state != State::unloading) free_locked(other);
   }
   if (load.other_ranks != nullptr) slot.other_ranks = std::move(*load.other_ranks);
   for (const Handle& other : slot.other_ranks) slot.resident.other_ranks_.push_back(other.get());
@@ -530,6 +568,7 @@ Result<void> Pool::unload(std::string_view name) {
                  "try again");
   }
   slot->state = State::unloading;
+  end_idle_locked(*slot);
   changed_.wait(held, [&] { return slot->resident.pins_.load() == 0; });
   free_locked(slot);
   return {};

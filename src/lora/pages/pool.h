@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -182,6 +183,16 @@ class Pool {
     std::uint32_t count = 0;
   };
   struct Slot;
+  using Slots = std::map<const Resident*, std::unique_ptr<Slot>>;
+  // Without replaced adapters. Of one name the oldest first: a new one is listed while it loads.
+  using Names = std::multimap<std::string_view, Slot*>;
+  // Adapters in some state, counted so that no call walks through all adapters.
+  struct Count {
+    std::uint64_t adapters = 0;
+    std::vector<std::uint64_t> pages;  // on each rank
+
+    friend bool operator==(const Count&, const Count&) = default;
+  };
   // How bytes are copied to a device's arena.
   struct Transport {
     std::unique_ptr<tensor::Stream> stream;
@@ -222,6 +233,13 @@ class Pool {
   Result<Handle> find_content_locked(const Slot& slot);
   // Counts pages whose memory has been committed.
   void see_memory_locked();
+  static void add_locked(Count& count, const Slot& slot);
+  static void subtract_locked(Count& count, const Slot& slot);
+  // Ready, and no handle pins it. The one that became so first is evicted first.
+  void begin_idle_locked(Slot& slot);
+  void end_idle_locked(Slot& slot);
+  void evict_first_locked(Slot& idle);
+  void drop_name_locked(const Slot& slot);
   std::uint64_t max_pages_locked() const;
   std::uint64_t free_pages_locked() const;
   // Takes all runs of these lengths, or none.
@@ -255,10 +273,14 @@ class Pool {
   std::uint32_t usable_pages_ = 0;         // from the front: their memory is committed
   std::uint32_t free_pages_;               // of all pages, usable or not
   std::uint32_t lowest_free_ = 0;          // no page below it is free
-  std::vector<std::unique_ptr<Slot>> slots_;
+  Slots slots_;
+  Names names_;
+  Count pinned_;
+  Count idle_;
+  Slot* idle_first_ = nullptr;
+  Slot* idle_last_ = nullptr;
   PageReaders readers_;
   std::uint64_t next_id_ = 1;
-  std::uint64_t clock_ = 0;
   std::uint64_t evictions_ = 0;
 };
 

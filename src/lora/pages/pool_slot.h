@@ -14,7 +14,10 @@ struct Pool::Slot {
   bool replaced = false;  // another adapter has taken over the name
   std::vector<Run> runs;
   std::uint64_t pages = 0;
-  std::uint64_t last_used = 0;
+  // While it is idle: those that have been idle for longer and shorter.
+  bool idle = false;
+  Slot* before = nullptr;
+  Slot* after = nullptr;
   std::uint64_t last_mark = 0;  // the mark of its readers when its last handle was released
   std::vector<Handle> other_ranks;
 };

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/test_waits.h"
 #include "lora/pages/test_pool.h"
 #include "tensor/device/cpu_device.h"
 #include "tensor/device/scripted_device.h"
@@ -144,7 +145,8 @@ TEST(Pool, UnloadWaitsForTheLastHandle) {
     pool->unload("a").value();
     done = true;
   });
-  while (pool->state("a") != State::unloading) std::this_thread::yield();
+  motley::test::wait_for("the adapter unloads",
+                         [&] { return pool->state("a") == State::unloading; });
   EXPECT_FALSE(done);
   EXPECT_EQ(pool->acquire("a").error().code(), ErrorCode::busy);
   EXPECT_EQ(pool->load("a", make_adapter(1, 8, 8, 2)).error().code(), ErrorCode::busy);

@@ -16,24 +16,16 @@ Pool::Usage Pool::usage() const {
   usage.committed_bytes = arena_.committed();
   usage.evictions = evictions_;
   usage.adapters = static_cast<int>(slots_.size());
-  for (const auto& slot : slots_) {
-    if (slot->resident.pins_.load() == 0) continue;
-    ++usage.pinned_adapters;
-    usage.pinned_pages += slot->pages;
-  }
+  usage.pinned_adapters = static_cast<int>(pinned_.adapters);
+  usage.pinned_pages = pinned_.pages.front();
   return usage;
 }
 
 Pool::Usage Pool::usage_of(int rank) const {
   Usage usage = pool_of(rank).usage();
-  usage.pinned_pages = 0;
-  usage.pinned_adapters = 0;
   const std::lock_guard held(lock_);
-  for (const auto& slot : slots_) {
-    if (slot->resident.pins_.load() == 0) continue;
-    ++usage.pinned_adapters;
-    usage.pinned_pages += slot->resident.shard(rank).pages();
-  }
+  usage.pinned_adapters = static_cast<int>(pinned_.adapters);
+  usage.pinned_pages = pinned_.pages[static_cast<std::size_t>(rank)];
   return usage;
 }
 
@@ -41,7 +33,7 @@ std::vector<Pool::Entry> Pool::entries() const {
   std::vector<Entry> entries;
   {
     const std::lock_guard held(lock_);
-    for (const auto& slot : slots_) {
+    for (const auto& [resident, slot] : slots_) {
       if (slot->replaced) continue;
       entries.push_back({slot->resident.name_, slot->state, slot->resident.version_, slot->pages,
                          static_cast<int>(slot->resident.pins_.load())});
@@ -54,7 +46,15 @@ std::vector<Pool::Entry> Pool::entries() const {
 void Pool::check_invariants() const {
   const std::lock_guard held(lock_);
   std::vector<const Slot*> owner(taken_.size(), nullptr);
-  for (const auto& slot : slots_) {
+  Count pinned{.pages = std::vector<std::uint64_t>(pinned_.pages.size())};
+  Count idle = pinned;
+  for (const auto& [resident, slot] : slots_) {
+    if (slot->resident.pins_.load() > 0)
+      add_locked(pinned, *slot);
+    else if (slot->state == State::ready)
+      add_locked(idle, *slot);
+    MOTLEY_CHECK(slot->idle == (slot->resident.pins_.load() == 0 && slot->state == State::ready),
+                 "what is ready and not in use is listed as idle");
     std::uint64_t pages = 0;
     for (const Run run : slot->runs) {
       for (std::uint32_t i = 0; i < run.count; ++i) {
@@ -66,6 +66,7 @@ void Pool::check_invariants() const {
     }
     MOTLEY_CHECK(pages == slot->pages, "an adapter counts its own pages");
   }
+  MOTLEY_CHECK(pinned == pinned_ && idle == idle_, "adapters in use and idle ones are counted");
   std::uint64_t free = 0;
   for (std::size_t page = 0; page < owner.size(); ++page) {
     MOTLEY_CHECK((owner[page] != nullptr) == taken_[page], "taken pages have an owner");

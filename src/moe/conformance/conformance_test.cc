@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -161,6 +163,33 @@ TEST_P(Conformance, ARowDoesNotDependOnOtherRows) {
       for (const std::int64_t token : {0, 1, 2, 3, 77, 150, 299}) expect_equal({token}, 2, all);
       for (const std::int64_t count : {2, 3, 5, 9, 17, 33, 130})
         expect_equal({backwards.begin(), backwards.begin() + count}, 3, all);
+    }
+  }
+}
+
+// Of all kernels that support a call, not only of the one that would be chosen.
+TEST_P(Conformance, KernelsOfOneArithmeticHaveTheSameBits) {
+  tensor::CpuDevice memory({.threads = 1});
+  const LayerSpec wanted = spec({136, 80, 12, 3});
+  const Layer layer = make_layer(wanted, memory, 8);
+  if (!accepts(backend(), layer)) return;
+  Prepared prepared(backend(), layer);
+  for (const std::int64_t tokens : {1, 20, 300}) {
+    const Rows rows = make_rows(wanted, tokens, Routes::strange, 9);
+    for (const Compute& compute : computes) {
+      if (!accepts(backend(), layer, compute)) continue;
+      std::map<std::string_view, std::vector<float>> first;
+      std::vector<std::int64_t> all(static_cast<std::size_t>(tokens));
+      std::iota(all.begin(), all.end(), 0);
+      for (const ExpertKernel& kernel : backend().kernels()) {
+        const std::vector<float> got = prepared.run(rows, compute, 3, nullptr, &kernel);
+        if (got.empty()) continue;
+        const auto& of = first.try_emplace(kernel.info.arithmetic.name, got).first->second;
+        EXPECT_EQ(compare_bits(got, of, all, wanted.hidden), "")
+            << kernel.info.name << " " << kernel.number << ", " << tokens << " tokens, exact "
+            << compute.exact;
+      }
+      EXPECT_FALSE(first.empty());
     }
   }
 }

@@ -111,7 +111,7 @@ Workspace& Prepared::workspace(const Problem& problem, std::int64_t tokens) {
 }
 
 std::vector<float> Prepared::run(const Rows& rows, Compute compute, int threads,
-                                 const Deltas* deltas) {
+                                 const Deltas* deltas, const ExpertKernel* kernel) {
   const LayerSpec& spec = layer_.spec;
   const bool on_cpu = device_kind() == tensor::DeviceKind::cpu;
   const auto own_stream = device().create_stream().value();
@@ -160,16 +160,23 @@ std::vector<float> Prepared::run(const Rows& rows, Compute compute, int threads,
   const ops::Context context{
       .kernels = &kernels, .stream = stream, .scratch = &arena, .exact = compute.exact};
   workspace.begin_step(rows.tokens, labels, stream);
-  moe::run_experts(backend_, {
-                                 .experts = *experts_,
-                                 .x = x.tensor(),
-                                 .ids = ids.tensor(),
-                                 .routing_weights = routing_weights.tensor(),
-                                 .deltas = deltas == nullptr ? nullptr : &expert_deltas,
-                                 .out = placed_out.tensor(),
-                                 .workspace = workspace,
-                                 .context = context,
-                             });
+  const ExpertCall call{
+      .experts = *experts_,
+      .x = x.tensor(),
+      .ids = ids.tensor(),
+      .routing_weights = routing_weights.tensor(),
+      .deltas = deltas == nullptr ? nullptr : &expert_deltas,
+      .out = placed_out.tensor(),
+      .workspace = workspace,
+      .context = context,
+  };
+  if (kernel == nullptr) {
+    moe::run_experts(backend_, call);
+  } else if (kernel->supports == nullptr || kernel->supports(call, *kernel)) {
+    kernel->run(call, *kernel);
+  } else {
+    return {};
+  }
   MOTLEY_CHECK(arena.used() == 0, "a backend gives its scratch back");
   kernels::cuda_launches(kernels).value();
   own_stream->copy(out.data(), placed_out.tensor().bytes(), out.size() * sizeof(float)).value();

@@ -70,8 +70,9 @@ class Prepared {
 
   // Runs with poisoned output and workspace, and with poisoned scratch of exactly the size that the
   // backend requests. Aborts if scratch stays in use. `threads`: of the CPU.
+  // `kernel`: instead of the one that the backend chooses; nothing if it does not support the call.
   std::vector<float> run(const Rows& rows, Compute compute, int threads = 3,
-                         const Deltas* deltas = nullptr);
+                         const Deltas* deltas = nullptr, const ExpertKernel* kernel = nullptr);
 
  private:
   struct Work {

@@ -424,6 +424,10 @@ void run(const ExpertCall& call, const ExpertKernel& kernel) {
   });
 }
 
+// Over token rows in bf16 or over rows of codes (grouped_kernel_of()), as a layer's layout has it:
+// all kernels that support a call have the same bits.
+constexpr kernels::Arithmetic arithmetic_of_layout{"grouped: that of the layer's packed layout"};
+
 constexpr auto all_kernels = [] {
   std::array<ExpertKernel, cuda::all_grouped_tiles.size()> all{};
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -431,7 +435,7 @@ constexpr auto all_kernels = [] {
     all[i] = {.info = {.name = "cuda_grouped",
                        .architecture = kernels::Architecture::sm_90a,
                        .layout = kernels::WeightLayout::packed,
-                       .arithmetic = cuda::grouped_arithmetic,
+                       .arithmetic = arithmetic_of_layout,
                        .tile = {.outputs = cuda::count_rows(tiles.rows), .rows = tiles.width}},
               .run = run,
               .supports = takes,

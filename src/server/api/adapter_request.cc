@@ -60,6 +60,16 @@ bool lies_in(const fs::path& path, const fs::path& root) {
   return root_end == root.end();
 }
 
+// Without links.
+Result<fs::path> whole_root(const fs::path& root) {
+  std::error_code failure;
+  fs::path whole = fs::canonical(root, failure);
+  if (!failure) return whole;
+  log::error("serve.adapter_root", {{"path", root.native()}, {"reason", failure.message()}});
+  return Error(ErrorCode::unavailable, "the folder of --adapter-root can't be read", "",
+               "the server's log says why");
+}
+
 Error outside(const fs::path& path) {
   return {ErrorCode::invalid_argument, cat(quote(path.string()), " lies outside --adapter-root"),
           std::string(path_field), "move it inside, or start the server with another root"};
@@ -107,15 +117,16 @@ Result<std::string> read_unload_adapter_request(const json::Value& body) {
   return name;
 }
 
+Result<void> place_adapter(engine::AdapterSpec& spec, const std::optional<fs::path>& root) {
+  MOTLEY_TRY(spec.path, resolve_adapter_path(spec.path, root));
+  if (!root) return {};
+  MOTLEY_TRY(spec.load.beneath, whole_root(*root));
+  return {};
+}
+
 Result<fs::path> resolve_adapter_path(const fs::path& path, const std::optional<fs::path>& root) {
   if (!root) return follow(path, path);
-  std::error_code failure;
-  const fs::path base = fs::canonical(*root, failure);
-  if (failure) {
-    log::error("serve.adapter_root", {{"path", root->native()}, {"reason", failure.message()}});
-    return Error(ErrorCode::unavailable, "the folder of --adapter-root can't be read", "",
-                 "the server's log says why");
-  }
+  MOTLEY_TRY(const fs::path base, whole_root(*root));
   // An absolute path replaces the root here. A path outside the root is refused, whether it exists
   // or not.
   const fs::path wanted = base / path;

@@ -24,4 +24,9 @@ Result<std::string> read_unload_adapter_request(const json::Value& body);
 Result<std::filesystem::path> resolve_adapter_path(
     const std::filesystem::path& path, const std::optional<std::filesystem::path>& root);
 
+// Puts the resolved folder into a client's spec. Files that are opened later must lie below the
+// root as well, so a link that is exchanged after this check leads nowhere.
+Result<void> place_adapter(engine::AdapterSpec& spec,
+                           const std::optional<std::filesystem::path>& root);
+
 }  // namespace motley::server

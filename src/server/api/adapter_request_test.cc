@@ -1,8 +1,11 @@
 #include "server/api/adapter_request.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "base/json/json.h"
+#include "base/system/temporary_folder.h"
 
 namespace motley::server {
 namespace {
@@ -29,6 +32,32 @@ TEST(LoadAdapterRequest, PartialIsTrueOrFalse) {
   const auto bad = read(R"({"lora_name": "poet", "lora_path": "a", "partial": "yes"})");
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.error().where(), "partial");
+}
+
+// The loader opens the files later, when a link may lead elsewhere.
+TEST(PlaceAdapter, WhatIsOpenedLaterMustLieInTheRootToo) {
+  const TemporaryFolder folder;
+  const TemporaryFolder outside;
+  outside.file("adapter_config.json", "secret");
+  const std::filesystem::path root = std::filesystem::canonical(folder.path());
+  std::filesystem::create_directory(root / "poet");
+  folder.file("poet/adapter_config.json", "open");
+  std::filesystem::create_directory_symlink(root, outside.path() / "to_root");
+  engine::AdapterSpec spec{.name = "poet", .path = "poet"};
+  ASSERT_TRUE(place_adapter(spec, outside.path() / "to_root").ok());
+  EXPECT_EQ(spec.path, root / "poet");
+  EXPECT_EQ(spec.load.beneath, root);
+  const auto read = [&] {
+    return read_text(spec.path / "adapter_config.json", 100, spec.load.beneath);
+  };
+  EXPECT_EQ(read().value(), "open");
+  // Another process exchanges the folder for a link.
+  std::filesystem::remove_all(root / "poet");
+  std::filesystem::create_directory_symlink(outside.path(), root / "poet");
+  EXPECT_FALSE(read().ok());
+  engine::AdapterSpec anywhere{.name = "poet", .path = outside.path()};
+  ASSERT_TRUE(place_adapter(anywhere, std::nullopt).ok());
+  EXPECT_TRUE(anywhere.load.beneath.empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "engine/grammar/check/check.h"
 #include "server/api/calls/forced_calls.h"
 #include "server/api/calls/unenforced.h"
 #include "server/api/chat/chat_reply.h"
@@ -50,12 +51,31 @@ bool has_developer(const json::Value& messages) {
   });
 }
 
+// Checks the required form of the output once for all prompts and choices. This thread is a
+// worker's; engines check in the caller's, which serves connections.
+Result<void> check_form(GenerationFields& fields) {
+  std::optional<engine::GrammarSpec>& form = fields.sampling.grammar;
+  if (!form) return {};
+  if (Result<void> checked = engine::check_grammar(*form); !checked.ok()) {
+    const Error& error = checked.error();
+    if (fields.grammar_field.empty()) return error;
+    return Error(error.code(), error.what(), std::string(fields.grammar_field), error.fix());
+  }
+  form->checked = true;
+  return {};
+}
+
 ReplyHead head_for(std::string_view prefix, const GenerationFields& fields) {
   return {.id = cat(prefix, fields.request_id.empty() ? new_request_id() : fields.request_id),
           .model = fields.model,
           .created = std::time(nullptr),
           .include_usage = fields.include_usage,
           .continuous_usage = fields.continuous_usage};
+}
+
+// The adapter whose template a conversation may have; empty: the base answers, or a mix does.
+std::string adapter_of(const GenerationFields& fields) {
+  return fields.adapters.size() == 1 ? fields.adapters.front().name : std::string();
 }
 
 // A body in Anthropic's form has messages, and no field to continue the last one.
@@ -71,6 +91,8 @@ GenerationPlanner::GenerationPlanner(const text::ModelText& text, Options option
       options_(std::move(options)),
       format_(find_chat_format(text, options_.forms)),
       special_(special_tokens(text.tokenizer())) {
+  for (const std::string& adapter : text.adapters_with_templates())
+    adapter_formats_[adapter] = find_chat_format(text, options_.forms, adapter);
   const text::Tokenizer& tokenizer = text.tokenizer();
   for (std::int32_t id = 0; id < tokenizer.size(); ++id)
     longest_token_bytes_ = std::max(longest_token_bytes_, tokenizer.bytes_of(id).size());
@@ -159,6 +181,7 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
   // Checked first, because each of the engine's requests copies what all prompts share, such as a
   // grammar.
   if (!check_charge(plan.charge, options_.limits).ok()) return plan;
+  MOTLEY_TRY_VOID(check_form(request->fields));
   for (const CompletionRequest::Prompt& prompt : request->prompts) {
     engine::Request each = request_for(prompt.tokens, request->fields);
     each.prompt_logprobs |= request->echo && request->fields.sampling.logprobs;
@@ -187,10 +210,16 @@ Result<text::MarkedText> GenerationPlanner::write(text::ChatInputs inputs,
   return text_.render(std::move(inputs), *own, request_template_limits);
 }
 
+const ChatFormat& GenerationPlanner::format_of(const GenerationFields& fields) const {
+  const auto own = adapter_formats_.find(adapter_of(fields));
+  return own == adapter_formats_.end() ? format_ : own->second;
+}
+
 Result<GenerationPlanner::Rendered> GenerationPlanner::render(text::ChatInputs inputs,
                                                               const ChatCompletionRequest& request,
                                                               const ApiContext& context) const {
-  Rendered rendered{.format = format_};
+  Rendered rendered{.format = format_of(request.fields)};
+  inputs.adapter = adapter_of(request.fields);
   if (request.continue_final) {
     MOTLEY_TRY(rendered.open, OpenMessage::begin(inputs));
   }
@@ -320,6 +349,7 @@ Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionR
                          .echo = !request.echoed.empty(),
                          .chat = true};
   plan.charge = charge_for(request.fields, size);
+  MOTLEY_TRY_VOID(check_form(request.fields));
   plan.requests.push_back(request_for(std::move(tokens), request.fields));
   return ChatPlan{.plan = std::move(plan), .parsers = std::move(parsers), .size = size};
 }

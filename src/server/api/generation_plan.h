@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +37,7 @@ struct GenerationPlan {
   std::size_t max_memory_bytes = 0;  // of the request
   Notices notices;
   ErrorWriter write_error = openai_error;
+  std::string_view base;  // the base model's id
 };
 
 // A text and its tokens, for routes that need no engine.
@@ -127,9 +130,12 @@ class GenerationPlanner {
                               const GenerationFields& fields) const;
   TextRules rules_for(const GenerationFields& fields) const;
 
+  const ChatFormat& format_of(const GenerationFields& fields) const;
+
   const text::ModelText& text_;
   Options options_;
   ChatFormat format_;
+  std::map<std::string, ChatFormat, std::less<>> adapter_formats_;  // with templates of their own
   std::vector<SpecialToken> special_;
   std::size_t longest_token_bytes_ = 0;
 };

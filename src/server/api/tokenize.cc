@@ -50,7 +50,7 @@ Result<TokenizePlan> GenerationPlanner::tokenize(const json::Value& body,
     if (prompt != nullptr) return both_forms();
     MOTLEY_TRY(auto request, read_chat_completion_request(body, context));
     plan.model = std::move(request.fields.model);
-    plan.adapters = std::move(request.fields.adapters);
+    plan.adapters = request.fields.adapters;
     MOTLEY_TRY(auto chat, of_any_length(make_prompt(request, context)));
     plan.ids = std::move(chat.rendered.ids);
     // Truncates to the model's context, not to the limit here.

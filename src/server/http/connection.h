@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -17,21 +18,27 @@
 #include <boost/beast/core/flat_buffer.hpp>
 
 #include "base/result.h"
-#include "server/http/body_budget.h"
 #include "server/http/exchange.h"
 #include "server/http/limits.h"
+#include "server/http/memory_budget.h"
 #include "server/http/request_head.h"
+#include "server/http/timers.h"
+#include "server/http/trusted_proxies.h"
 
 namespace motley::server {
 
 class ConnectionTable;
+class PipelineTurns;
 
 // Shared by all connections of a server.
 struct ConnectionContext {
   HttpLimits limits;
   HttpHooks hooks;
-  BodyBudget* bodies = nullptr;
+  TrustedProxies proxies;
+  Timers* timers = nullptr;
+  MemoryBudget* bodies = nullptr;
   ConnectionTable* table = nullptr;
+  PipelineTurns* turns = nullptr;
 };
 
 // A client's connection: reads requests, passes them to the handler one after the other, and
@@ -53,22 +60,27 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   void finish();
   // Thread-safe: closes the connection at once.
   void abort();
-  // Instead of run(): answers with `why` and closes, without waiting.
-  void turn_away(std::string_view why);
+  // Instead of run(): answers with `why` and closes.
+  boost::asio::awaitable<void> turn_away(std::string_view why);
   // On the executor, if run() has ended for lack of memory: answers so if nothing was answered.
   void end_without_memory();
 
-  // The address by which clients are limited.
+  // The address by which connections are limited.
   const std::string& address() const { return address_; }
+  // Whether it is a trusted proxy's, which connects for many clients.
+  bool is_proxy() const { return context_.proxies.trust(peer_address_); }
 
  private:
   using ErrorCodeOfBoost = boost::system::error_code;
   enum class Incoming { none, whole, refused };
 
+  void begin();
+  boost::asio::awaitable<void> end();
   // Waits for a request and leaves it in request_, or the answer to an invalid one in refusal_;
   // none: the client has gone, or nothing arrived in time.
   boost::asio::awaitable<Incoming> read_request();
   boost::asio::awaitable<bool> wait_for_request();
+  boost::asio::awaitable<void> wait_for_turn();
   boost::asio::awaitable<std::optional<Error>> read_parts();
   boost::asio::awaitable<Result<RequestHead>> read_head();
   boost::asio::awaitable<std::optional<Error>> read_body(const RequestHead& head,
@@ -81,16 +93,21 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::string_view buffered() const;
   boost::asio::awaitable<void> answer();
   boost::asio::awaitable<void> refuse();
-  void log_answer(std::string_view event, std::chrono::steady_clock::time_point start) const;
+  void log_answer(std::string_view event, TimePoint start) const;
 
   // Reads what the client sends meanwhile, to notice a disconnection.
   void watch();
+  void watch_for_reset();
+  void drop_and_watch();
+  void received_meanwhile(ErrorCodeOfBoost failure);
   boost::asio::awaitable<void> stop_watching();
   void client_has_gone();
+  void probe_client();
   void cancel_operations();
 
   // Writes everything, as long as the client takes some of it in each write_time.
   boost::asio::awaitable<void> write_bytes(std::array<std::string_view, 3> parts);
+  std::optional<std::size_t> unsent_bytes();
   std::size_t bytes_taken();
   bool client_takes();
   std::string head_of(const HttpResponse& response, std::optional<std::size_t> body_bytes) const;
@@ -98,17 +115,15 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   boost::asio::awaitable<void> close_gently();
 
   void set_deadline(std::chrono::nanoseconds after);
-  void hasten_deadline(std::chrono::nanoseconds after);
-  void clear_deadline() { deadline_.reset(); }
-  void arm();
+  void shorten_deadline(std::chrono::nanoseconds after);
+  void clear_deadline();
+  void deadline_passed();
 
   // Exchange
   const HttpRequest& request() const override { return *request_; }
   boost::asio::any_io_executor executor() override;
   void drop_body() override;
-  Result<void> charge_body(std::size_t bytes) override {
-    return take_for_body(body_share_.bytes() + bytes);
-  }
+  Result<void> charge_body(std::size_t bytes) override { return take_for_body(bytes); }
   void replace_body(std::string body) override { request_->body = std::move(body); }
   void add_header(std::string name, std::string value) override {
     headers_.emplace_back(std::move(name), std::move(value));
@@ -123,10 +138,11 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::size_t max_backlog_bytes() const override { return context_.limits.stream_backlog_bytes; }
   void cut(std::string_view why) override;
   bool gone() const override { return gone_; }
-  void on_gone(std::function<void()> notice) override { gone_notice_ = std::move(notice); }
+  void on_gone(std::function<void()> notice) override;
 
   Socket socket_;
   const ConnectionContext& context_;
+  boost::asio::ip::address peer_address_;
   std::string peer_;
   std::string address_;
   boost::beast::flat_buffer buffer_;  // received bytes that were not used yet
@@ -136,6 +152,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool lingering_ = false;            // at the end
   bool served_ = false;               // at least one request
   bool finishing_ = false;
+  bool ended_ = false;  // the client sends nothing more
   bool gone_ = false;
   bool reset_ = false;  // discards what the client has not read at the end
   std::function<void()> gone_notice_;
@@ -143,7 +160,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   // The current request and its answer:
   std::optional<HttpRequest> request_;
   std::optional<HttpResponse> refusal_;
-  BodyBudget::Share body_share_;
+  MemoryBudget::Share body_share_;
   std::size_t received_bytes_ = 0;  // of the body, which may have been dropped since
   bool http_1_0_ = false;
   bool keep_alive_ = false;
@@ -152,6 +169,8 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool quiet_ = false;
   int status_ = 0;  // 0 until the header is sent
   bool complete_ = false;
+  bool streams_events_ = false;
+  bool probed_ = false;
   std::size_t sent_bytes_ = 0;
 
   bool writing_ = false;
@@ -159,14 +178,16 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::size_t taken_at_mark_ = 0;  // by the client, when the write's deadline was set
 
   bool watching_ = false;
-  bool watch_no_more_ = false;
+  bool may_watch_ = false;  // a request is being answered
   boost::asio::cancellation_signal stop_watch_;
-  boost::asio::steady_timer watch_ended_;
+  std::string dropped_;  // the last bytes that found no space in buffer_
+  std::size_t dropped_bytes_ = 0;
+  boost::asio::steady_timer wake_;  // as an event
+  std::atomic<bool> has_turn_{false};
 
-  boost::asio::steady_timer timer_;
-  bool armed_ = false;
+  std::unique_ptr<Timer> timer_;
   bool expired_ = false;
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::optional<TimePoint> deadline_;
 };
 
 }  // namespace motley::server

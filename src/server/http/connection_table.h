@@ -15,8 +15,9 @@ namespace motley::server {
 
 class Connection;
 
-// The open connections of a server, up to a limit. At the limit, the oldest connection that has
-// never sent anything is closed for a new one. Thread-safe.
+// The open connections of a server, up to a limit, the last sixteenth of which is for addresses
+// that have none. At the limit, the oldest connection that has never sent anything is closed for a
+// new one, of an address that has no fewer. Thread-safe.
 class ConnectionTable {
  public:
   enum class Entry { added, full, address_full, closed };
@@ -24,6 +25,8 @@ class ConnectionTable {
   ConnectionTable(std::size_t max_connections, std::size_t max_address_connections)
       : max_connections_(max_connections), max_address_connections_(max_address_connections) {}
 
+  // A connection that is refused for a limit stays in the table, without being counted, until its
+  // answer is sent and it is removed; the oldest such one is closed for a new one.
   Entry add(const std::shared_ptr<Connection>& connection);
   // Call when data has arrived from it.
   void heard(const Connection& connection);
@@ -42,12 +45,14 @@ class ConnectionTable {
   struct Open {
     std::shared_ptr<Connection> connection;
     std::list<Connection*>::iterator silent;  // end(): it has sent something
-    bool leaving = false;                     // evicted, and not counted any more
+    bool leaving = false;                     // evicted or refused: not counted
     bool draining = false;
     bool asked_to_finish = false;
   };
 
-  bool make_room(const std::string* address);
+  bool make_room(const Connection& connection, bool of_its_address);
+  bool refuse(const std::shared_ptr<Connection>& connection);
+  std::size_t count_of(const std::string& address) const;
   void stop_counting(const Connection& connection);
 
   const std::size_t max_connections_;
@@ -59,7 +64,8 @@ class ConnectionTable {
   bool draining_ = false;
   std::unordered_map<const Connection*, Open> open_;
   std::unordered_map<std::string, std::size_t> by_address_;
-  std::list<Connection*> silent_;  // oldest first
+  std::list<Connection*> silent_;         // oldest first
+  std::list<const Connection*> refused_;  // oldest first
   std::size_t leaving_ = 0;
   HttpStats stats_;  // what is counted over time
 };

@@ -6,16 +6,15 @@
 #include <tuple>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/out_of_memory.h"
+#include "server/http/connection_constants.h"
 
 namespace motley::server {
 namespace {
@@ -23,7 +22,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 // Descriptors or memory have run out; others may be released meanwhile.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
@@ -86,20 +84,40 @@ class HttpServer::Accepting {
 HttpServer::HttpServer(const Options& options, HttpHooks hooks)
     : context_(options.threads),
       work_(context_.get_executor()),
-      acceptor_(asio::make_strand(context_)),
+      accept_work_(accept_context_.get_executor()),
+      acceptor_(accept_context_),
       pause_(acceptor_.get_executor()),
       thread_count_(options.threads),
       bodies_(options.limits.all_bodies_bytes, options.limits.address_bodies_bytes),
       table_(connections_that_fit(options.limits.connections), options.limits.address_connections),
+      turns_(context_.get_executor()),
       shared_{.limits = options.limits,
               .hooks = std::move(hooks),
+              .proxies = options.proxies,
+              .timers = options.timers != nullptr ? options.timers : &system_time_,
               .bodies = &bodies_,
-              .table = &table_} {}
+              .table = &table_,
+              .turns = &turns_} {}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const Options& options, HttpHooks hooks) {
   std::unique_ptr<HttpServer> server(new HttpServer(options, std::move(hooks)));
   MOTLEY_TRY_VOID(server->bind(options));
   return server;
+}
+
+Error HttpServer::listen_error(const Options& options, const boost::system::error_code& failure) {
+  constexpr std::uint16_t first_of_users = 1024;
+  std::string what =
+      cat("can't listen on ", options.host, ":", options.port, ": ", failure.message());
+  if (failure == boost::system::errc::address_not_available)
+    return {ErrorCode::io, cat(quote(options.host), " is no address of this machine"), "--host",
+            "give one that it has, such as 127.0.0.1; 0.0.0.0 is all of them"};
+  if (failure == boost::system::errc::permission_denied && options.port < first_of_users)
+    return {ErrorCode::io, std::move(what), "--port",
+            "ports below 1024 are root's: choose another, such as 8000, or allow the program to "
+            "(setcap cap_net_bind_service=+ep)"};
+  return {ErrorCode::io, std::move(what), "--port",
+          "free the port, or choose another; 0 lets the system choose"};
 }
 
 Result<void> HttpServer::bind(const Options& options) {
@@ -115,10 +133,7 @@ Result<void> HttpServer::bind(const Options& options) {
   if (!failure) std::ignore = acceptor_.set_option(tcp::acceptor::reuse_address(true), failure);
   if (!failure) std::ignore = acceptor_.bind(endpoint, failure);
   if (!failure) std::ignore = acceptor_.listen(asio::socket_base::max_listen_connections, failure);
-  if (failure)
-    return Error(ErrorCode::io,
-                 cat("can't listen on ", options.host, ":", options.port, ": ", failure.message()),
-                 "--port", "free the port, or choose another; 0 lets the system choose");
+  if (failure) return listen_error(options, failure);
   const tcp::endpoint bound = acceptor_.local_endpoint(failure);
   port_ = bound.port();
   loopback_ = bound.address().is_loopback();
@@ -131,12 +146,14 @@ HttpServer::~HttpServer() { stop(); }
 void HttpServer::stop() {
   if (threads_.empty()) return;
   stopping_ = true;
-  work_.reset();
   asio::post(acceptor_.get_executor(), [this] {
     boost::system::error_code ignored;
     std::ignore = acceptor_.close(ignored);
     pause_.cancel();
+    accept_work_.reset();
   });
+  accept_thread_.join();
+  work_.reset();
   table_.close();
   // When the last connection has closed, the threads run out of work.
   for (std::thread& thread : threads_) thread.join();
@@ -145,7 +162,8 @@ void HttpServer::stop() {
 
 void HttpServer::start() {
   spawn_accept();
-  for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { run(); });
+  accept_thread_ = std::thread([this] { run(accept_context_); });
+  for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { run(context_); });
 }
 
 void HttpServer::spawn_accept() {
@@ -162,11 +180,11 @@ void HttpServer::spawn_accept() {
 
 // Our code does not throw, but the standard library does if memory runs out: caught here for
 // operations that belong to no connection's coroutine, and for the accepting coroutine.
-void HttpServer::run() {
+void HttpServer::run(asio::io_context& context) {
   while (true) {
     try {
       spawn_accept();
-      context_.run();
+      context.run();
       return;
     } catch (const std::bad_alloc&) {
       log::error("http.out_of_memory");
@@ -177,7 +195,7 @@ void HttpServer::run() {
 
 HttpStats HttpServer::stats() const {
   HttpStats stats = table_.stats();
-  stats.body_bytes = bodies_.used();
+  stats.body_bytes = bodies_.used_bytes();
   return stats;
 }
 
@@ -212,16 +230,15 @@ asio::awaitable<void> HttpServer::accept_one() {
 void HttpServer::serve(Connection::Socket socket) {
   const auto executor = socket.get_executor();
   const auto connection = std::make_shared<Connection>(std::move(socket), shared_);
-  if (const auto entry = table_.add(connection); entry != ConnectionTable::Entry::added) {
-    if (entry != ConnectionTable::Entry::closed)
-      connection->turn_away(entry == ConnectionTable::Entry::full
-                                ? "too many connections"
-                                : "too many connections from this address");
-    return;
-  }
+  const auto entry = table_.add(connection);
+  if (entry == ConnectionTable::Entry::closed) return;
   try {
     const auto departure = std::make_shared<Departure>(table_, connection);
-    asio::co_spawn(executor, connection->run(), [departure](const std::exception_ptr& thrown) {
+    auto life = entry == ConnectionTable::Entry::added ? connection->run()
+                : entry == ConnectionTable::Entry::full
+                    ? connection->turn_away("too many connections")
+                    : connection->turn_away("too many connections from this address");
+    asio::co_spawn(executor, std::move(life), [departure](const std::exception_ptr& thrown) {
       if (!thrown) departure->ended();
       if (thrown) log::error("http.connection_failed", {{"why", "out of memory"}});
     });

@@ -16,10 +16,12 @@
 #include "base/result.h"
 #include "server/http/connection.h"
 #include "server/http/connection_table.h"
+#include "server/http/pipeline_turns.h"
 
 namespace motley::server {
 
-// Listens, and serves any number of connections with a few threads.
+// Listens, and serves any number of connections with a few threads. Another thread accepts them, so
+// that a new one never waits for what the others have to do.
 class HttpServer {
  public:
   struct Options {
@@ -27,10 +29,14 @@ class HttpServer {
     std::uint16_t port = 0;          // 0: the kernel picks one
     int threads = 2;
     HttpLimits limits = {};
+    TrustedProxies proxies = {};
+    Timers* timers = nullptr;  // must outlive the server; null: the system's
   };
 
   // Listens from now on, and answers after start().
   static Result<std::unique_ptr<HttpServer>> listen(const Options& options, HttpHooks hooks);
+  // Why these options can't be listened on, and what to change.
+  static Error listen_error(const Options& options, const boost::system::error_code& failure);
   // Everything that may still post to its executors (Mailbox) must have been destroyed.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -60,11 +66,14 @@ class HttpServer {
   void spawn_accept();
   boost::asio::awaitable<void> accept_one();
   void serve(Connection::Socket socket);
-  void run();
+  void run(boost::asio::io_context& context);
 
   boost::asio::io_context context_;
-  // Keeps the threads running until stop(), whatever is lost.
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  boost::asio::io_context accept_context_{1};
+  // Keep the threads running until stop(), whatever is lost.
+  using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
+  WorkGuard work_;
+  WorkGuard accept_work_;
   std::atomic<bool> accepting_{false};
   std::atomic<bool> stopping_{false};
   boost::asio::ip::tcp::acceptor acceptor_;
@@ -72,10 +81,13 @@ class HttpServer {
   std::uint16_t port_ = 0;
   bool loopback_ = false;
   int thread_count_;
-  BodyBudget bodies_;
+  MemoryBudget bodies_;
   ConnectionTable table_;
+  SteadyTimers system_time_;
+  PipelineTurns turns_;
   ConnectionContext shared_;
 
+  std::thread accept_thread_;
   std::vector<std::thread> threads_;
 };
 

@@ -19,11 +19,13 @@ struct HttpHead {
   std::string authorization;
   std::string api_key;  // of X-Api-Key
   std::string content_encoding;
-  std::string origin;   // of the web page that a browser asks for
-  std::string host;     // as the client names the server, "example.com:8000"
-  std::string id;       // the client's X-Request-Id if it is valid, else generated
-  std::string peer;     // "127.0.0.1:40000"
-  std::string address;  // by which clients are limited: the peer's, for IPv6 its first 64 bits
+  std::string origin;      // of the web page that a browser asks for
+  std::string host;        // as the client names the server, "example.com:8000"
+  bool forwarded = false;  // by a trusted proxy, which says for whom
+  std::string id;          // the client's X-Request-Id if it is valid, else generated
+  std::string peer;        // "127.0.0.1:40000"
+  // By which clients are limited: the peer's or the forwarded one, for IPv6 its first 64 bits.
+  std::string address;
 };
 
 struct HttpRequest : HttpHead {

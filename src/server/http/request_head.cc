@@ -24,6 +24,15 @@ bool is_plain_number(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// The values of all lines of a list.
+std::string joined(const Parser& parser, beast::string_view name) {
+  std::string list;
+  const auto lines = parser.get().equal_range(name);
+  for (auto line = lines.first; line != lines.second; ++line)
+    list += cat(list.empty() ? "" : ",", view(line->value()));
+  return list;
+}
+
 std::optional<Error> check_framing(const Parser& parser) {
   const auto& message = parser.get();
   const auto lengths = message.count(http::field::content_length);
@@ -77,6 +86,8 @@ Result<RequestHead> parse_head(std::string_view bytes) {
   head.content_encoding = std::string(view(message[http::field::content_encoding]));
   head.origin = std::string(view(message[http::field::origin]));
   head.host = std::string(view(message[http::field::host]));
+  parsed.forwarded = {.forwarded_for = joined(parser, "X-Forwarded-For"),
+                      .forwarded_host = joined(parser, "X-Forwarded-Host")};
   const std::string_view id = view(message["X-Request-Id"]);
   head.id = is_request_id(id) ? std::string(id) : new_request_id();
   parsed.http_1_0 = message.version() == 10;

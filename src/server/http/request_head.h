@@ -5,12 +5,14 @@
 
 #include "base/result.h"
 #include "server/http/message.h"
+#include "server/http/trusted_proxies.h"
 
 namespace motley::server {
 
 // A request's header, and how its body is delimited.
 struct RequestHead {
   HttpHead head;  // without the peer
+  ForwardedFields forwarded;
   bool http_1_0 = false;
   bool keep_alive = false;
   bool expects_continue = false;

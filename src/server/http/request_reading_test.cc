@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "server/http/body_budget.h"
 #include "server/http/chunk_decoder.h"
 #include "server/http/client_address.h"
 #include "server/http/head_scanner.h"
@@ -128,32 +127,6 @@ TEST(ChunkDecoder, BoundsExtensionsAndTrailersTogether) {
   EXPECT_TRUE(decoded(cat("1;", half, "\r\na\r\n0\r\n", half, "\r\n\r\n"), 1).ok());
   EXPECT_EQ(decoded(cat("1;", half, "\r\na\r\n0\r\n", half, "x\r\n\r\n"), 1).error().code(),
             ErrorCode::too_long);
-}
-
-TEST(BodyBudget, IsOnePartForAllAndOnePartForAnAddress) {
-  BodyBudget budget(100, 40);
-  using Refusal = BodyBudget::Refusal;
-  BodyBudget::Share first(budget, "a", false);
-  EXPECT_EQ(first.grow_to(30), Refusal::none);
-  EXPECT_EQ(first.grow_to(41), Refusal::address);
-  {
-    BodyBudget::Share second(budget, "a", false);
-    EXPECT_EQ(second.grow_to(11), Refusal::address);
-    EXPECT_EQ(second.grow_to(10), Refusal::none);
-    BodyBudget::Share vouched_for(budget, "c", true);
-    EXPECT_EQ(vouched_for.grow_to(51), Refusal::address);
-    EXPECT_EQ(vouched_for.grow_to(50), Refusal::none);
-    EXPECT_EQ(BodyBudget::Share(budget, "c", false).grow_to(1), Refusal::address);
-    EXPECT_EQ(BodyBudget::Share(budget, "b", false).grow_to(11), Refusal::all);
-    BodyBudget::Share last(budget, "b", false);
-    EXPECT_EQ(last.grow_to(10), Refusal::none);
-    EXPECT_EQ(budget.used(), 100);
-  }
-  EXPECT_EQ(budget.used(), 30);
-  BodyBudget::Share moved = std::move(first);
-  EXPECT_EQ(moved.grow_to(40), Refusal::none);
-  moved = {};
-  EXPECT_EQ(budget.used(), 0);
 }
 
 TEST(ClientAddress, OfIpv6IsItsNetwork) {

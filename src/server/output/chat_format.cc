@@ -211,9 +211,14 @@ Result<void> FormNames::check() const {
                     names_of(reasoning_forms()));
 }
 
-ChatFormat find_chat_format(const text::ModelText& model, const FormNames& names) {
+ChatFormat find_chat_format(const text::ModelText& model, const FormNames& names,
+                            const std::string& adapter) {
   ChatFormat format = find_format(
-      [&](text::ChatInputs inputs) { return model.render(std::move(inputs)); }, model.tokenizer());
+      [&](text::ChatInputs inputs) {
+        inputs.adapter = adapter;
+        return model.render(std::move(inputs));
+      },
+      model.tokenizer());
   if (!names.calls.empty()) format.calls = find_tool_form(names.calls);
   if (!names.reasoning.empty()) format.reasoning = find_reasoning_form(names.reasoning);
   return format;

@@ -41,7 +41,9 @@ struct FormNames {
 };
 
 // Determines the form in which the template writes calls and reasoning, by rendering it.
-ChatFormat find_chat_format(const text::ModelText& model, const FormNames& names = {});
+// `adapter`: the one whose template it is; empty: the model's own.
+ChatFormat find_chat_format(const text::ModelText& model, const FormNames& names = {},
+                            const std::string& adapter = {});
 // For a template that is not the model's own.
 ChatFormat find_chat_format(const text::ModelText& model, const text::ChatTemplate& chat_template);
 

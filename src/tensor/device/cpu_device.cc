@@ -100,9 +100,7 @@ Result<void*> CpuDevice::take(std::size_t bytes) {
       return data;
     }
   }
-  return Error(ErrorCode::out_of_memory,
-               cat("no room for ", format_bytes(bytes), " where ", format_bytes(memory_limit_),
-                   " may be used"),
+  return Error(ErrorCode::out_of_memory, cat("no room for ", format_bytes(bytes), memory_left()),
                "cpu", "free some memory, or ask for less");
 }
 

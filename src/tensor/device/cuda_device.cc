@@ -175,8 +175,9 @@ class CudaStream final : public Stream {
 constexpr std::uint64_t parts_left_free = 64;
 
 Error no_pinned_memory(std::size_t bytes) {
-  return {ErrorCode::out_of_memory, cat("no room for ", format_bytes(bytes), " of pinned memory"),
-          "cpu", "free some of the host's memory, or ask for less"};
+  return {ErrorCode::out_of_memory,
+          cat("no room for ", format_bytes(bytes), " of pinned memory", memory_left()), "cpu",
+          "free some of the host's memory, or ask for less"};
 }
 
 // Pinned in pieces. Other threads' calls may wait while the driver pins one, so pieces are small;

@@ -22,22 +22,29 @@ bool is_plain_file_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-Result<WeightMap> read_index(const std::filesystem::path& path) {
-  const auto text = read_text(path, longest_index);
+Result<WeightMap> read_index(const std::filesystem::path& path, const FileRules& rules = {}) {
+  const auto text = read_text(path, longest_index, rules.beneath);
   if (!text.ok()) return inside_folder(text.error());
   return parse_index(*text, printable(path.string()));
 }
 
-Result<std::vector<SafetensorsFile>> open_shards(const std::filesystem::path& folder,
-                                                 const WeightMap& index, std::string_view where,
-                                                 FileAccess access) {
+std::set<std::string> files_of(const WeightMap& index) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : index) names.insert(file);
+  return names;
+}
+
+Result<std::vector<SafetensorsFile>> open_shards(const std::filesystem::path& index_path,
+                                                 const WeightMap& index, const FileRules& rules,
+                                                 const HeaderJudge& judge) {
+  const std::filesystem::path folder = index_path.parent_path();
+  const std::string where = printable(index_path.string());
+  const std::set<std::string> names = files_of(index);
   std::vector<SafetensorsFile> files;
   files.reserve(names.size());
   std::size_t tensors = 0;
   for (const std::string& name : names) {
-    auto file = SafetensorsFile::open(folder / name, access);
+    auto file = SafetensorsFile::open(folder / name, rules, judge);
     if (!file.ok()) return inside_folder(file.error());
     for (const SafetensorsEntry& entry : file->header().entries) {
       const auto listed = index.find(entry.name);
@@ -69,14 +76,18 @@ bool is_pickle(std::string_view name) {
 }
 
 // No weights that we read: say what is there instead.
-Error no_weights(const std::filesystem::path& folder, std::string_view stem) {
+Error no_weights(const std::filesystem::path& folder, std::string_view stem,
+                 const FileRules& rules) {
   const std::string where = printable(folder.string());
-  const auto names = list_folder(folder);
+  const auto names = list_folder(folder, rules.beneath);
   if (!names.ok()) return names.error();
   for (const std::string& name : *names) {
     if (is_pickle(name))
       return {ErrorCode::unsupported, cat("the weights are a pickle, ", quote(name)), where,
               "a pickle can run any code; convert it to safetensors"};
+    if (name.ends_with(".gguf"))
+      return {ErrorCode::unsupported, cat("the weights are a GGUF file, ", quote(name)), where,
+              "motley does not read GGUF; use the model's safetensors files"};
   }
   return {ErrorCode::not_found,
           cat("no ", stem, ".safetensors and no ", stem, ".safetensors.index.json"), where,
@@ -107,25 +118,44 @@ Result<WeightMap> parse_index(std::string_view text, std::string_view where) {
 }
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder, std::string_view stem,
-                                    FileAccess access) {
+                                    const FileRules& rules, const HeaderJudge& judge) {
   const std::filesystem::path index_path = folder / cat(stem, ".safetensors.index.json");
   MOTLEY_TRY(const PathKind index_kind, path_kind(index_path));
   if (index_kind != PathKind::missing) {
-    MOTLEY_TRY(const WeightMap index, read_index(index_path));
-    MOTLEY_TRY(std::vector<SafetensorsFile> files,
-               open_shards(folder, index, printable(index_path.string()), access));
+    MOTLEY_TRY(const WeightMap index, read_index(index_path, rules));
+    MOTLEY_TRY(std::vector<SafetensorsFile> files, open_shards(index_path, index, rules, judge));
     return Checkpoint(std::move(files));
   }
   const std::filesystem::path single = folder / cat(stem, ".safetensors");
   MOTLEY_TRY(const PathKind single_kind, path_kind(single));
-  if (single_kind == PathKind::missing) return no_weights(folder, stem);
-  auto opened = open_file(single, access);
+  if (single_kind == PathKind::missing) return no_weights(folder, stem, rules);
+  auto opened = open_file(single, rules, judge);
   if (!opened.ok()) return inside_folder(opened.error());
   return opened;
 }
 
-Result<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path, FileAccess access) {
-  MOTLEY_TRY(SafetensorsFile file, SafetensorsFile::open(path, access));
+Result<void> Checkpoint::check(const std::filesystem::path& folder, std::string_view stem) {
+  const std::filesystem::path index_path = folder / cat(stem, ".safetensors.index.json");
+  MOTLEY_TRY(const PathKind index_kind, path_kind(index_path));
+  std::set<std::string> names = {cat(stem, ".safetensors")};
+  if (index_kind != PathKind::missing) {
+    MOTLEY_TRY(const WeightMap index, read_index(index_path));
+    names = files_of(index);
+  }
+  for (const std::string& name : names) {
+    MOTLEY_TRY(const PathKind kind, path_kind(folder / name));
+    if (kind == PathKind::missing)
+      return index_kind == PathKind::missing ? no_weights(folder, stem, {})
+                                             : inside_folder(no_such_path(folder / name));
+    auto checked = check_safetensors_beginning(folder / name);
+    if (!checked.ok()) return inside_folder(checked.error());
+  }
+  return {};
+}
+
+Result<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path, const FileRules& rules,
+                                         const HeaderJudge& judge) {
+  MOTLEY_TRY(SafetensorsFile file, SafetensorsFile::open(path, rules, judge));
   std::vector<SafetensorsFile> files;
   files.push_back(std::move(file));
   return Checkpoint(std::move(files));

@@ -27,12 +27,15 @@ Result<WeightMap> parse_index(std::string_view text, std::string_view where);
 class Checkpoint {
  public:
   // The stem is "model" for models and "adapter_model" for adapters.
+  // `judge` may refuse each file by its header, before its data takes memory.
   static Result<Checkpoint> open(const std::filesystem::path& folder, std::string_view stem,
-                                 FileAccess access = FileAccess::mapped);
+                                 const FileRules& rules = {}, const HeaderJudge& judge = {});
+  // Whether the folder has those files, as far as their names and first bytes tell.
+  static Result<void> check(const std::filesystem::path& folder, std::string_view stem);
 
   // A single file, whatever its name.
   static Result<Checkpoint> open_file(const std::filesystem::path& path,
-                                      FileAccess access = FileAccess::mapped);
+                                      const FileRules& rules = {}, const HeaderJudge& judge = {});
 
   struct Item {
     const SafetensorsEntry* entry;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -38,10 +39,19 @@ struct SafetensorsHeader {
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
                                             std::string_view where);
 
+// Refuses a file whose first bytes do not begin a safetensors file, without reading its header.
+Result<void> check_safetensors_beginning(const std::filesystem::path& path);
+
+// A caller's reasons to refuse a file by its header; `where` is what messages call the file.
+using HeaderJudge =
+    std::function<Result<void>(const SafetensorsHeader& header, std::string_view where)>;
+
 class SafetensorsFile {
  public:
+  // The header is read and judged first: a file that breaks a rule, or that `judge` refuses, costs
+  // no memory for its data.
   static Result<SafetensorsFile> open(const std::filesystem::path& path,
-                                      FileAccess access = FileAccess::mapped);
+                                      const FileRules& rules = {}, const HeaderJudge& judge = {});
 
   const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }

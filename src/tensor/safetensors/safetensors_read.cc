@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/json/json.h"
+#include "tensor/safetensors/other_files.h"
 #include "tensor/safetensors/safetensors.h"
 
 namespace motley::tensor {
@@ -30,31 +31,33 @@ Error as_damaged(const Error& error) {
   return damaged(error.what(), error.where());
 }
 
-struct Parts {
-  std::string_view header;  // without its padding
-  std::size_t data_begin;
-};
-
-Result<Parts> split(std::span<const std::byte> file, std::string_view where) {
-  if (file.size() < length_bytes)
-    return damaged(cat("too short for safetensors: ", file.size(), " bytes"), where);
+// The length of the header, from the beginning of a file of that size.
+Result<std::size_t> header_length(std::string_view beginning, std::size_t file_bytes,
+                                  std::string_view where) {
+  if (beginning.size() < length_bytes)
+    return damaged(cat("too short for safetensors: ", beginning.size(), " bytes"), where);
   std::uint64_t length = 0;
   for (std::size_t i = length_bytes; i-- > 0;)
-    length = (length << 8) | std::to_integer<std::uint64_t>(file[i]);
-  if (length > longest_header)
+    length = (length << 8) | static_cast<unsigned char>(beginning[i]);
+  if (length > longest_header) {
+    if (auto other = describe_other_file(beginning, where)) return *std::move(other);
     return damaged(cat("a header of ", length, " bytes, more than the ", longest_header,
                        " that the format allows"),
                    where, "check that it is a safetensors file");
-  if (length > file.size() - length_bytes)
-    return damaged(cat("a header of ", length, " bytes in a file of ", file.size()), where);
-  const auto* text = reinterpret_cast<const char*>(file.data()) + length_bytes;
-  std::string_view header(text, length);
+  }
+  if (length > file_bytes - length_bytes)
+    return damaged(cat("a header of ", length, " bytes in a file of ", file_bytes), where);
+  return length;
+}
+
+// The header without its padding.
+Result<std::string_view> trimmed(std::string_view header, std::string_view where) {
   if (header.empty() || header.front() != '{')
     return damaged("the header does not begin with {", where,
                    "check that it is a safetensors file");
   header.remove_suffix(header.size() - 1 - header.find_last_not_of(' '));
   if (header.back() != '}') return damaged("the header does not end with } and spaces", where);
-  return Parts{header, length_bytes + length};
+  return header;
 }
 
 Result<std::map<std::string, std::string>> read_metadata(const json::Value& value,
@@ -174,10 +177,14 @@ const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
   return at != entries.end() && at->name == name ? &*at : nullptr;
 }
 
-Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
-                                            std::string_view where) {
-  MOTLEY_TRY(const Parts parts, split(file, where));
-  const auto parsed = json::parse(parts.header, cat(where, ", header"), limits_of(parts.header));
+namespace {
+
+// `text`: the header with its padding, of a file of that size.
+Result<SafetensorsHeader> parse_header(std::string_view text, std::size_t file_bytes,
+                                       std::string_view where) {
+  MOTLEY_TRY(const std::string_view trimmed_text, trimmed(text, where));
+  const std::size_t data_begin = length_bytes + text.size();
+  const auto parsed = json::parse(trimmed_text, cat(where, ", header"), limits_of(trimmed_text));
   if (!parsed.ok()) return as_damaged(parsed.error());
   const json::Object* const object = parsed.value().if_object();
   MOTLEY_CHECK(object != nullptr, "JSON that begins with { is an object");
@@ -196,19 +203,46 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
     if (!entry.ok()) return as_damaged(entry.error());
     header.entries.push_back(*std::move(entry));
   }
-  MOTLEY_TRY_VOID(check_layout(header.entries, file.size() - parts.data_begin, where));
+  MOTLEY_TRY_VOID(check_layout(header.entries, file_bytes - data_begin, where));
   for (SafetensorsEntry& entry : header.entries) {
-    entry.begin += parts.data_begin;
-    entry.end += parts.data_begin;
+    entry.begin += data_begin;
+    entry.end += data_begin;
   }
   std::ranges::sort(header.entries, {}, &SafetensorsEntry::name);
   return header;
 }
 
+}  // namespace
+
+Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
+                                            std::string_view where) {
+  const std::string_view all(reinterpret_cast<const char*>(file.data()), file.size());
+  MOTLEY_TRY(const std::size_t length,
+             header_length(all.substr(0, longest_magic), all.size(), where));
+  return parse_header(all.substr(length_bytes, length), all.size(), where);
+}
+
+Result<void> check_safetensors_beginning(const std::filesystem::path& path) {
+  MOTLEY_TRY(const OpenFile file, OpenFile::open(path));
+  MOTLEY_TRY(const std::string beginning, file.read_at(0, longest_magic));
+  MOTLEY_TRY_VOID(header_length(beginning, file.size(), printable(path.string())));
+  return {};
+}
+
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path,
-                                              FileAccess access) {
-  MOTLEY_TRY(MappedFile file, MappedFile::open(path, access));
-  MOTLEY_TRY(SafetensorsHeader header, parse_safetensors(file.bytes(), printable(path.string())));
+                                              const FileRules& rules, const HeaderJudge& judge) {
+  const std::string where = printable(path.string());
+  MOTLEY_TRY(const OpenFile opened, OpenFile::open(path, rules));
+  MOTLEY_TRY(const std::string beginning, opened.read_at(0, longest_magic));
+  MOTLEY_TRY(const std::size_t length, header_length(beginning, opened.size(), where));
+  MOTLEY_TRY(const std::string text, opened.read_at(length_bytes, length));
+  MOTLEY_TRY(SafetensorsHeader header, parse_header(text, opened.size(), where));
+  if (judge) MOTLEY_TRY_VOID(judge(header, where));
+  MOTLEY_TRY(MappedFile file, opened.load());
+  // What was judged is what the offsets are for.
+  if (file.text().substr(length_bytes, length) != text)
+    return damaged("the header changed while the file was read", where,
+                   "someone writes to it; write under another name and rename, then try again");
   return SafetensorsFile(std::move(file), std::move(header));
 }
 

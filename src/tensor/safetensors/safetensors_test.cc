@@ -512,5 +512,74 @@ TEST_F(CheckpointFolder, SplitsByBytes) {
   EXPECT_EQ(opened->files().size(), 3U);
 }
 
+// More than any machine has: a copy before the header is judged would fail for lack of memory.
+constexpr std::uintmax_t a_tebibyte = std::uintmax_t{1} << 40;
+
+TEST_F(Safetensors, AHeaderIsJudgedBeforeAnythingIsCopied) {
+  const fs::path zeros = put("zeros", "");
+  fs::resize_file(zeros, a_tebibyte);
+  const auto no_header = SafetensorsFile::open(zeros, FileAccess::copied);
+  ASSERT_FALSE(no_header.ok());
+  EXPECT_THAT(no_header.error().message(), HasSubstr("the header does not begin with {"));
+
+  const fs::path hole = put("hole", container(one_tensor, 8));
+  fs::resize_file(hole, a_tebibyte);
+  const auto too_long = SafetensorsFile::open(hole, FileAccess::copied);
+  ASSERT_FALSE(too_long.ok());
+  EXPECT_THAT(too_long.error().message(), HasSubstr("bytes after the last tensor"));
+}
+
+TEST_F(Safetensors, ACallerJudgesAHeaderBeforeItsTensorsAreCopied) {
+  const std::string header = cat(R"({"a":{"dtype":"U8","shape":[)", a_tebibyte,
+                                 R"(],"data_offsets":[0,)", a_tebibyte, "]}}");
+  const fs::path file = put("file", container(header, 0));
+  fs::resize_file(file, a_tebibyte + 8 + header.size());
+  const auto refused = SafetensorsFile::open(
+      file, FileAccess::copied,
+      [](const SafetensorsHeader& read, std::string_view where) -> Result<void> {
+        EXPECT_NE(read.find("a"), nullptr);
+        return Error(ErrorCode::bad_file, "not wanted", std::string(where));
+      });
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message(), cat("not wanted (", file.string(), ")"));
+}
+
+TEST_F(Safetensors, OtherFilesAreNamedForWhatTheyAre) {
+  EXPECT_THAT(message_of(std::string_view("GGUF\x03\0\0\0\0\0\0\0", 12), ErrorCode::unsupported),
+              HasSubstr("a GGUF file"));
+  EXPECT_THAT(message_of("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+              AllOf(HasSubstr("a Git LFS pointer"), HasSubstr("git lfs pull")));
+  EXPECT_THAT(message_of(R"({"version": "1.0", "model": {}})"), HasSubstr("JSON, not safetensors"));
+  EXPECT_THAT(message_of("PK\x03\x04\x14\x08\x08\x08", ErrorCode::unsupported),
+              HasSubstr("a pickle or a zip archive"));
+}
+
+// 640 bytes, whose first two are also a pickle's, and 123, which is a brace.
+TEST_F(Safetensors, ALengthThatLooksLikeAnotherFileIsALength) {
+  for (const std::size_t length : {std::size_t{640}, std::size_t{123}}) {
+    std::string header(one_tensor);
+    header.resize(length, ' ');
+    EXPECT_TRUE(parse(container(header, 8)).ok()) << length;
+  }
+}
+
+TEST_F(CheckpointFolder, IsCheckedByNamesAndFirstBytes) {
+  const auto message = [&] {
+    const Result<void> checked = Checkpoint::check(folder_, "model");
+    return checked.ok() ? std::string("ok") : checked.error().message();
+  };
+  EXPECT_THAT(message(), HasSubstr("no model.safetensors"));
+  put("x.gguf", "GGUF");
+  EXPECT_THAT(message(), HasSubstr("the weights are a GGUF file, 'x.gguf'"));
+  put("model.safetensors", container(one_tensor, 8));
+  EXPECT_EQ(message(), "ok");
+  put("model.safetensors.index.json", R"({"weight_map": {"a": "model-1.safetensors"}})");
+  EXPECT_THAT(message(), HasSubstr("model-1.safetensors"));
+  put("model-1.safetensors", "short");
+  EXPECT_THAT(message(), HasSubstr("too short for safetensors"));
+  put("model-1.safetensors", container(one_tensor, 8));
+  EXPECT_EQ(message(), "ok");
+}
+
 }  // namespace
 }  // namespace motley::tensor

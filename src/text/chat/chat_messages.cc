@@ -148,8 +148,7 @@ Result<void> prepare_content(Runtime& runtime, Dict& message, const TemplateHabi
 Result<Value> arguments_as(Runtime& runtime, const Value& arguments, bool as_string) {
   if (as_string) {
     if (!arguments.is(Kind::dict)) return arguments;
-    MOTLEY_TRY(MarkedText text, jinja::to_json(runtime, arguments, {}));
-    return runtime.text(std::move(text));
+    return jinja::to_json(runtime, arguments, {});
   }
   if (!arguments.is(Kind::string)) return arguments;
   const std::string_view text = arguments.string().text();

@@ -27,6 +27,9 @@ struct ChatInputs {
   // Names and texts: bos_token and so on.
   std::vector<std::pair<std::string, std::string>> special_tokens;
   std::tm now{};  // local time
+  // The adapter that answers, whose template is used if it has its own; empty: the base, or
+  // several.
+  std::string adapter = {};
 };
 
 // For conversations that only probe how a template writes them.

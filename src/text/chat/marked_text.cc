@@ -13,7 +13,7 @@ void append_span(std::vector<Span>& spans, Span span) {
     spans.push_back(span);
 }
 
-// The first span that ends behind a byte.
+// The first span that ends after a byte.
 std::vector<Span>::const_iterator first_beyond(const std::vector<Span>& spans, std::size_t at) {
   return std::ranges::upper_bound(spans, at, {}, &Span::end);
 }
@@ -36,17 +36,29 @@ void MarkedText::append(const MarkedText& other) {
   text.append(other.text);
 }
 
+void MarkedText::append_part(const MarkedText& other, std::size_t begin, std::size_t end) {
+  const std::size_t offset = text.size();
+  for (auto span = first_beyond(other.untrusted, begin);
+       span != other.untrusted.end() && span->begin < end; ++span)
+    append_span(untrusted, {.begin = std::max(span->begin, begin) - begin + offset,
+                            .end = std::min(span->end, end) - begin + offset});
+  text.append(other.text, begin, end - begin);
+}
+
+std::size_t MarkedText::spans_in(std::size_t begin, std::size_t end) const {
+  const auto first = first_beyond(untrusted, begin);
+  const auto last = std::ranges::lower_bound(first, untrusted.end(), end, {}, &Span::begin);
+  return static_cast<std::size_t>(last - first);
+}
+
 bool MarkedText::any_untrusted(std::size_t begin, std::size_t end) const {
   const auto span = first_beyond(untrusted, begin);
   return begin < end && span != untrusted.end() && span->begin < end;
 }
 
 MarkedText MarkedText::part(std::size_t begin, std::size_t end) const {
-  MarkedText result{.text = text.substr(begin, end - begin)};
-  for (auto span = first_beyond(untrusted, begin); span != untrusted.end() && span->begin < end;
-       ++span)
-    append_span(result.untrusted, {.begin = std::max(span->begin, begin) - begin,
-                                   .end = std::min(span->end, end) - begin});
+  MarkedText result;
+  result.append_part(*this, begin, end);
   return result;
 }
 

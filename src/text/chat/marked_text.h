@@ -31,6 +31,12 @@ struct MarkedText {
   // Appends another text with its marks.
   void append(const MarkedText& other);
 
+  // Appends bytes [begin, end) of another text, which is not this one, with their marks.
+  void append_part(const MarkedText& other, std::size_t begin, std::size_t end);
+
+  // The number of spans that bytes [begin, end) have a part of.
+  std::size_t spans_in(std::size_t begin, std::size_t end) const;
+
   // Whether any byte of [begin, end) is untrusted.
   bool any_untrusted(std::size_t begin, std::size_t end) const;
 

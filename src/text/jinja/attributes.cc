@@ -52,6 +52,7 @@ struct ResetOfCycler : Callable {
 
 Value cycler_attribute(Runtime& runtime, Cycler& cycler, std::string_view name) {
   if (name == "current") return cycler.items[cycler.position];
+  // The caller has counted them as kept; the copy is counted as it is made.
   if (name == "items") return runtime.tuple(cycler.items);
   if (name == "next")
     return Value::object(Kind::callable,
@@ -136,7 +137,8 @@ Result<Value> own_item(Runtime& runtime, const Value& value, const Value& key) {
 }  // namespace
 
 Result<Value> get_attribute(Runtime& runtime, const Value& value, std::string_view name) {
-  MOTLEY_TRY_VOID(runtime.step());
+  // The name may be compared with a key, and may be part of a message.
+  MOTLEY_TRY_VOID(runtime.step(1 + (name.size() / 16)));
   if (value.is(Kind::undefined)) return failure(value.undefined().message);
   MOTLEY_TRY(const Value own, own_attribute(runtime, value, name));
   if (!own.is(Kind::missing)) return own;
@@ -153,11 +155,14 @@ Result<Value> get_item(Runtime& runtime, const Value& value, const Value& key) {
   if (!item.is(Kind::missing)) return item;
   if (key.is(Kind::string)) {
     const std::string_view name = key.string().text();
+    MOTLEY_TRY_VOID(runtime.scan(name.size()));
+    MOTLEY_TRY_VOID(runtime.reserve(2, name.size()));
     MOTLEY_TRY(const Value own, own_attribute(runtime, value, name));
     return own.is(Kind::missing) ? lacks_attribute(runtime, value, name) : own;
   }
-  MOTLEY_TRY(const MarkedText shown, represent(runtime, key));
-  return runtime.undefined(cat(described(value), " has no element ", shown.text));
+  MOTLEY_TRY(const Value shown, represent(runtime, key));
+  MOTLEY_TRY_VOID(runtime.reserve(2, shown.string().text().size()));
+  return runtime.undefined(cat(described(value), " has no element ", shown.string().text()));
 }
 
 Result<Value> get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
@@ -180,6 +185,7 @@ Result<Value> get_slice(Runtime& runtime, const Value& value, const Value& start
     return Value::object(Kind::range, &runtime.heap().make<Range>(from, from + (count * by), by));
   }
   MOTLEY_TRY_VOID(runtime.step(bounds.count));
+  MOTLEY_TRY_VOID(runtime.reserve(bounds.count, sizeof(Value)));
   std::vector<Value> items;
   items.reserve(bounds.count);
   auto at = bounds.start;

@@ -147,13 +147,9 @@ Result<Value> Interpreter::evaluate(const Comparison& node, Activation& here) {
 
 Result<Value> Interpreter::evaluate(const Concatenation& node, Activation& here) {
   MOTLEY_TRY(const std::vector<Value> values, evaluate_all(node.parts, here));
-  MarkedText result;
-  for (const Value& value : values) {
-    MOTLEY_TRY(const MarkedText text, to_text(runtime_, value));
-    result.append(text);
-    MOTLEY_TRY_VOID(runtime_.reserve(result.text.size()));
-  }
-  return runtime_.text(std::move(result));
+  TextBuilder result(runtime_);
+  for (const Value& value : values) MOTLEY_TRY_VOID(append_text(result, runtime_, value));
+  return result.finish();
 }
 
 Result<Value> Interpreter::evaluate(const Attribute& node, Activation& here) {
@@ -186,6 +182,9 @@ Result<void> Interpreter::collect(const CallArguments& given, Arguments& argumen
   if (given.spread != nullptr) {
     MOTLEY_TRY(const Value spread, evaluate(*given.spread, here));
     MOTLEY_TRY(const std::vector<Value> values, to_vector(runtime_, spread));
+    MOTLEY_TRY_VOID(runtime_.step(values.size() / 8));
+    MOTLEY_TRY_VOID(runtime_.reserve(arguments.positional.size() + values.size(), sizeof(Value)));
+    runtime_.heap().count((arguments.positional.size() + values.size()) * sizeof(Value));
     arguments.positional.insert(arguments.positional.end(), values.begin(), values.end());
   }
   for (const auto& [name, each] : given.keyword) {
@@ -196,13 +195,24 @@ Result<void> Interpreter::collect(const CallArguments& given, Arguments& argumen
   MOTLEY_TRY(const Value spread, evaluate(*given.keyword_spread, here));
   if (!spread.is(Kind::dict))
     return failure(cat("argument after ** must be a mapping, not ", type_name(spread)));
-  for (const auto& [key, value] : spread.dict().entries()) {
+  return add_keywords(spread.dict(), arguments);
+}
+
+// The names of a dict are different, so they are only compared with those that the call spells out.
+Result<void> Interpreter::add_keywords(const Dict& dict, Arguments& arguments) {
+  const std::size_t spelled = arguments.keyword.size();
+  MOTLEY_TRY_VOID(runtime_.reserve(dict.size(), 2 * sizeof(arguments.keyword[0])));
+  runtime_.heap().count(dict.size() * 2 * sizeof(arguments.keyword[0]));
+  for (const auto& [key, value] : dict.entries()) {
     if (!key.is(Kind::string)) return failure("keywords must be strings");
     const std::string_view name = key.string().text();
-    MOTLEY_TRY_VOID(runtime_.step(1 + arguments.keyword.size() / 8));
-    if (std::ranges::any_of(arguments.keyword,
-                            [name](const auto& each) { return each.first == name; }))
-      return failure(cat("got multiple values for keyword argument ", quote(name)));
+    MOTLEY_TRY_VOID(runtime_.step(1 + spelled));
+    for (std::size_t i = 0; i < spelled; ++i) {
+      if (arguments.keyword[i].first.size() == name.size())
+        MOTLEY_TRY_VOID(runtime_.scan(name.size()));
+      if (arguments.keyword[i].first == name)
+        return failure(cat("got multiple values for keyword argument ", quote(shortened(name))));
+    }
     arguments.keyword.emplace_back(name, value);
   }
   return {};

@@ -6,6 +6,7 @@
 #include "text/jinja/scopes.h"
 #include "text/jinja/syntax/source.h"
 #include "text/jinja/syntax/syntax.h"
+#include "text/jinja/values/text_builder.h"
 #include "text/jinja/values/value.h"
 
 namespace motley::text::jinja {
@@ -14,6 +15,12 @@ namespace motley::text::jinja {
 // which they were defined.
 struct Activation : Object {
   Activation(std::size_t size, Activation* around) : slots(size), outer(around) {}
+
+  static Result<Activation*> make(Runtime& runtime, std::size_t size, Activation* around) {
+    MOTLEY_TRY_VOID(runtime.reserve(size, sizeof(Value)));
+    runtime.heap().count(size * sizeof(Value));
+    return &runtime.heap().make<Activation>(size, around);
+  }
 
   Value& at(const Reference& variable) {
     Activation* activation = this;
@@ -42,29 +49,29 @@ class Interpreter {
   enum class Flow : std::uint8_t { on, next_turn, out_of_loop };
 
   // Executes statements, and appends what they print to `out`.
-  Result<Flow> execute(const Block& block, Activation& here, MarkedText& out);
-  Result<Flow> execute(const Data& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const Print& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const For& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const If& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const Macro& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const CallBlock& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const FilterBlock& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const Set& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const SetBlock& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const With& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const Generation& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const Do& node, Activation& here, MarkedText& out);
-  Result<Flow> execute(const Break&, Activation&, MarkedText&) { return Flow::out_of_loop; }
-  Result<Flow> execute(const Continue&, Activation&, MarkedText&) { return Flow::next_turn; }
+  Result<Flow> execute(const Block& block, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const Data& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const Print& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const For& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const If& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const Macro& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const CallBlock& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const FilterBlock& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const Set& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const SetBlock& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const With& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const Generation& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const Do& node, Activation& here, TextBuilder& out);
+  Result<Flow> execute(const Break&, Activation&, TextBuilder&) { return Flow::out_of_loop; }
+  Result<Flow> execute(const Continue&, Activation&, TextBuilder&) { return Flow::next_turn; }
 
   Result<Flow> run_loop(const For& node, const Value& iterable, Activation& around,
-                        std::int64_t depth, MarkedText& out);
+                        std::int64_t depth, TextBuilder& out);
   // Appends the result of a call or filter, which must be a string.
-  Result<void> print_string(const Value& value, MarkedText& out);
-  Result<void> print(const MarkedText& text, MarkedText& out);
+  Result<void> print_string(const Value& value, TextBuilder& out);
+  Result<void> print(const MarkedText& text, TextBuilder& out);
 
-  void enter(const Scope& scope, Activation& here);
+  Result<void> enter(const Scope& scope, Activation& here);
   static void leave(const Scope& scope, Activation& here);
   Result<void> assign(const Target& target, const Value& value, Activation& here);
   Result<void> check_namespaces(const Target& target, Activation& here) const;
@@ -102,6 +109,7 @@ class Interpreter {
   Result<Value> filter_output(const Expression& filter, const Value& output, Activation& here);
   Result<Value> apply(const FilterCall& node, const Value& operand, Activation& here);
   Result<void> collect(const CallArguments& given, Arguments& arguments, Activation& here);
+  Result<void> add_keywords(const Dict& dict, Arguments& arguments);
 
   Error located(Error error, Position at) const;
 

@@ -11,7 +11,8 @@ struct RenderLimits {
   std::int64_t steps = 20'000'000;  // nodes visited, values compared, 64-byte pieces of text read
   int depth = 400;                  // nesting of expressions, statements and values
   std::size_t output_bytes = std::size_t{64} << 20;
-  std::size_t memory_bytes = std::size_t{512} << 20;  // of all values ever created
+  // All values ever created, and what the current operations hold.
+  std::size_t memory_bytes = std::size_t{512} << 20;
 };
 
 }  // namespace motley::text

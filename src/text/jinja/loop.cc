@@ -74,6 +74,8 @@ Result<std::size_t> Loop::length(Runtime& runtime) {
   while (true) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) break;
+    if (rest.size() == rest.capacity())
+      MOTLEY_TRY_VOID(runtime.reserve(1 + (3 * rest.size()), sizeof(Value)));
     rest.push_back(item);
   }
   const bool holds_one = has_peeked && !after.is(Kind::missing);

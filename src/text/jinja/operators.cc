@@ -9,6 +9,7 @@
 #include "text/jinja/values/big_integer.h"
 #include "text/jinja/values/format.h"
 #include "text/jinja/values/strings.h"
+#include "text/jinja/values/text_search.h"
 
 namespace motley::text::jinja {
 namespace {
@@ -212,9 +213,13 @@ Result<Value> add_sequences(Runtime& runtime, const Value& left, const Value& ri
   if (left.kind() != right.kind())
     return failure(cat("can only concatenate ", type_name(left), " (not \"", type_name(right),
                        "\") to ", type_name(left)));
-  std::vector<Value> items = left.sequence().items;
+  const auto& first = left.sequence().items;
   const auto& more = right.sequence().items;
-  MOTLEY_TRY_VOID(runtime.step(items.size() + more.size()));
+  MOTLEY_TRY_VOID(runtime.step(first.size() + more.size()));
+  MOTLEY_TRY_VOID(runtime.reserve(first.size() + more.size(), sizeof(Value)));
+  std::vector<Value> items;
+  items.reserve(first.size() + more.size());
+  items.insert(items.end(), first.begin(), first.end());
   items.insert(items.end(), more.begin(), more.end());
   return left.is(Kind::list) ? runtime.list(std::move(items)) : runtime.tuple(std::move(items));
 }
@@ -358,8 +363,8 @@ Result<bool> contains(Runtime& runtime, const Value& container, const Value& ite
     case Kind::string:
       if (!item.is(Kind::string))
         return failure(cat("'in <string>' requires string as left operand, not ", type_name(item)));
-      MOTLEY_TRY_VOID(runtime.scan(container.string().text().size()));
-      return container.string().text().find(item.string().text()) != std::string_view::npos;
+      MOTLEY_TRY_VOID(runtime.scan(container.string().text().size() + item.string().text().size()));
+      return find_first(container.string().text(), item.string().text()) != nowhere;
     case Kind::dict: {
       MOTLEY_TRY(const Value* const found, container.dict().find(runtime, item));
       return found != nullptr;

@@ -34,9 +34,9 @@ struct LoopBody : Callable {
 
   Result<Value> call(Runtime& runtime, Arguments& arguments) override {
     MOTLEY_TRY(const auto values, arguments.bind<1>("loop", {"iterable"}, 1));
-    MarkedText out;
+    TextBuilder out(runtime);
     MOTLEY_TRY_VOID(interpreter.run_loop(loop, values[0], around, depth, out));
-    return runtime.text(std::move(out));
+    return out.finish();
   }
   std::string name() const override { return "<function loop>"; }
 
@@ -52,7 +52,8 @@ struct FilteredItems : Generator {
       : interpreter(runs), loop(what), cursor(from), here(where) {}
 
   Result<Value> next(Runtime& runtime) override {
-    if (!std::exchange(has_begun, true)) interpreter.enter(loop.filter_scope, here);
+    if (!std::exchange(has_begun, true))
+      MOTLEY_TRY_VOID(interpreter.enter(loop.filter_scope, here));
     while (true) {
       MOTLEY_TRY(const Value item, cursor.next(runtime));
       if (item.is(Kind::missing)) return item;
@@ -73,14 +74,22 @@ namespace {
 
 Value as_value(Callable& callable) { return Value::object(Kind::callable, &callable); }
 
+// Each parameter is looked for among the names.
+Result<void> count_binding(Runtime& runtime, const Function& function, const Arguments& given) {
+  std::size_t cost = given.keyword.size() / 4;
+  for (const auto& [name, value] : given.keyword) cost += name.size() / 64;
+  MOTLEY_TRY_VOID(runtime.step(cost * (function.parameters.size() + 1)));
+  return runtime.reserve(given.positional.size(), sizeof(Value));
+}
+
 }  // namespace
 
 Result<MarkedText> Interpreter::run(const Block& block, const Root& root) {
-  auto& activation = runtime_.heap().make<Activation>(root.slots, nullptr);
-  enter(root.scope, activation);
-  MarkedText out;
-  MOTLEY_TRY_VOID(execute(block, activation, out));
-  return out;
+  MOTLEY_TRY(Activation* const activation, Activation::make(runtime_, root.slots, nullptr));
+  MOTLEY_TRY_VOID(enter(root.scope, *activation));
+  TextBuilder out(runtime_);
+  MOTLEY_TRY_VOID(execute(block, *activation, out));
+  return out.take();
 }
 
 Error Interpreter::located(Error error, Position at) const {
@@ -90,7 +99,9 @@ Error Interpreter::located(Error error, Position at) const {
 
 // ----------------------------------------------------------------------------------------- scopes
 
-void Interpreter::enter(const Scope& scope, Activation& here) {
+Result<void> Interpreter::enter(const Scope& scope, Activation& here) {
+  // Its slots are cleared when it is left.
+  MOTLEY_TRY_VOID(runtime_.step(scope.loads.size() + (scope.slots.size() / 8)));
   for (const Load& load : scope.loads) {
     Value& variable = here.slots[load.slot];
     switch (load.from) {
@@ -98,6 +109,7 @@ void Interpreter::enter(const Scope& scope, Activation& here) {
         variable = Value();
         break;
       case Load::From::context: {
+        MOTLEY_TRY_VOID(runtime_.step(load.name.size() / 16));
         const Value* const found = context_.find(load.name);
         variable = found == nullptr ? Value() : *found;
         break;
@@ -107,6 +119,7 @@ void Interpreter::enter(const Scope& scope, Activation& here) {
         break;
     }
   }
+  return {};
 }
 
 void Interpreter::leave(const Scope& scope, Activation& here) {
@@ -170,16 +183,15 @@ Value Interpreter::assigned(const Target& target, Activation& here) {
 
 // ----------------------------------------------------------------------------------------- output
 
-Result<void> Interpreter::print(const MarkedText& text, MarkedText& out) {
-  if (out.text.size() + text.text.size() > runtime_.limits().output_bytes)
+Result<void> Interpreter::print(const MarkedText& text, TextBuilder& out) {
+  if (out.size() + text.text.size() > runtime_.limits().output_bytes)
     return Error(
         ErrorCode::too_long, "the chat template writes too much", "",
         cat("a rendering may write ", runtime_.limits().output_bytes, " bytes; send less"));
-  out.append(text);
-  return {};
+  return out.append(text);
 }
 
-Result<void> Interpreter::print_string(const Value& value, MarkedText& out) {
+Result<void> Interpreter::print_string(const Value& value, TextBuilder& out) {
   if (!value.is(Kind::string))
     return failure(cat("expected a string to print, not ", type_name(value)));
   return print(value.string().marked, out);
@@ -188,7 +200,7 @@ Result<void> Interpreter::print_string(const Value& value, MarkedText& out) {
 // ------------------------------------------------------------------------------------- statements
 
 Result<Interpreter::Flow> Interpreter::execute(const Block& block, Activation& here,
-                                               MarkedText& out) {
+                                               TextBuilder& out) {
   MOTLEY_TRY(const auto level, runtime_.deeper());
   for (const Statement& statement : block) {
     MOTLEY_TRY_VOID(runtime_.step());
@@ -200,49 +212,54 @@ Result<Interpreter::Flow> Interpreter::execute(const Block& block, Activation& h
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const Data& node, Activation&, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const Data& node, Activation&, TextBuilder& out) {
   MOTLEY_TRY_VOID(print(node.text.string().marked, out));
   return Flow::on;
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const Print& node, Activation& here,
-                                               MarkedText& out) {
+                                               TextBuilder& out) {
   MOTLEY_TRY(const Value value, evaluate(*node.value, here));
   if (value.is(Kind::string)) {
     MOTLEY_TRY_VOID(print(value.string().marked, out));
     return Flow::on;
   }
-  MOTLEY_TRY(const MarkedText text, to_text(runtime_, value));
-  MOTLEY_TRY_VOID(print(text, out));
+  TextBuilder text(runtime_);
+  MOTLEY_TRY_VOID(append_text(text, runtime_, value));
+  MOTLEY_TRY_VOID(print(text.text(), out));
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const Do& node, Activation& here, MarkedText&) {
+Result<Interpreter::Flow> Interpreter::execute(const Do& node, Activation& here, TextBuilder&) {
   MOTLEY_TRY_VOID(evaluate(*node.value, here));
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const For& node, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const For& node, Activation& here,
+                                               TextBuilder& out) {
   MOTLEY_TRY(const Value iterable, evaluate(*node.iterable, here));
   if (!node.recursive) return run_loop(node, iterable, here, 0, out);
-  MarkedText text;
+  TextBuilder text(runtime_);
   MOTLEY_TRY_VOID(run_loop(node, iterable, here, 0, text));
-  MOTLEY_TRY_VOID(print(text, out));
+  MOTLEY_TRY_VOID(print(text.text(), out));
   return Flow::on;
 }
 
 Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& iterable,
                                                 Activation& around, std::int64_t depth,
-                                                MarkedText& out) {
+                                                TextBuilder& out) {
   Heap& heap = runtime_.heap();
-  Activation& here = node.recursive ? heap.make<Activation>(node.slots, &around) : around;
-  heap.count(node.recursive ? node.slots * sizeof(Value) : 0);
+  Activation* own = &around;
+  if (node.recursive) {
+    MOTLEY_TRY(own, Activation::make(runtime_, node.slots, &around));
+  }
+  Activation& here = *own;
   MOTLEY_TRY(Cursor cursor, Cursor::over(iterable));
   Value items = iterable;
   if (node.filter != nullptr) {
-    auto& activation = heap.make<Activation>(node.filter_slots, &around);
+    MOTLEY_TRY(Activation* const of_filter, Activation::make(runtime_, node.filter_slots, &around));
     items = Value::object(Kind::generator, static_cast<Generator*>(&heap.make<FilteredItems>(
-                                               *this, node, cursor, activation)));
+                                               *this, node, cursor, *of_filter)));
     MOTLEY_TRY(cursor, Cursor::over(items));
   }
   auto& loop = heap.make<Loop>(items, cursor, depth);
@@ -253,20 +270,20 @@ Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& it
     if (!more) break;
     MOTLEY_TRY_VOID(assign(node.target, loop.current, here));
     if (node.has_loop) here.at(node.loop) = Value::object(Kind::loop, &loop);
-    enter(node.scope, here);
+    MOTLEY_TRY_VOID(enter(node.scope, here));
     MOTLEY_TRY(const Flow flow, execute(node.body, here, out));
     if (flow == Flow::out_of_loop) break;
     finished_turn = finished_turn || flow == Flow::on;
   }
   leave(node.scope, here);
   if (finished_turn || node.otherwise.empty()) return Flow::on;
-  enter(node.otherwise_scope, here);
+  MOTLEY_TRY_VOID(enter(node.otherwise_scope, here));
   MOTLEY_TRY(const Flow flow, execute(node.otherwise, here, out));
   leave(node.otherwise_scope, here);
   return flow;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const If& node, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const If& node, Activation& here, TextBuilder& out) {
   for (const auto& [test, body] : node.branches) {
     MOTLEY_TRY(const bool chosen, holds(*test, here));
     if (chosen) return execute(body, here, out);
@@ -274,13 +291,13 @@ Result<Interpreter::Flow> Interpreter::execute(const If& node, Activation& here,
   return execute(node.otherwise, here, out);
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const Macro& node, Activation& here, MarkedText&) {
+Result<Interpreter::Flow> Interpreter::execute(const Macro& node, Activation& here, TextBuilder&) {
   here.at(node.variable) = as_value(runtime_.heap().make<MacroValue>(*this, node.function, here));
   return Flow::on;
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const CallBlock& node, Activation& here,
-                                               MarkedText& out) {
+                                               TextBuilder& out) {
   const Value caller = as_value(runtime_.heap().make<MacroValue>(*this, node.function, here));
   MOTLEY_TRY(const Value value, evaluate_call(std::get<Call>(node.call->node), here, caller));
   MOTLEY_TRY_VOID(print_string(value, out));
@@ -288,18 +305,18 @@ Result<Interpreter::Flow> Interpreter::execute(const CallBlock& node, Activation
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const FilterBlock& node, Activation& here,
-                                               MarkedText& out) {
-  enter(node.scope, here);
-  MarkedText text;
+                                               TextBuilder& out) {
+  MOTLEY_TRY_VOID(enter(node.scope, here));
+  TextBuilder text(runtime_);
   MOTLEY_TRY(const Flow flow, execute(node.body, here, text));
   if (flow != Flow::on) return flow;
-  MOTLEY_TRY(const Value value, filter_output(*node.filter, runtime_.text(std::move(text)), here));
+  MOTLEY_TRY(const Value value, filter_output(*node.filter, text.finish(), here));
   MOTLEY_TRY_VOID(print_string(value, out));
   leave(node.scope, here);
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const Set& node, Activation& here, MarkedText&) {
+Result<Interpreter::Flow> Interpreter::execute(const Set& node, Activation& here, TextBuilder&) {
   MOTLEY_TRY_VOID(check_namespaces(node.target, here));
   MOTLEY_TRY(const Value value, evaluate(*node.value, here));
   MOTLEY_TRY_VOID(assign(node.target, value, here));
@@ -307,12 +324,12 @@ Result<Interpreter::Flow> Interpreter::execute(const Set& node, Activation& here
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const SetBlock& node, Activation& here,
-                                               MarkedText&) {
-  enter(node.scope, here);
-  MarkedText text;
+                                               TextBuilder&) {
+  MOTLEY_TRY_VOID(enter(node.scope, here));
+  TextBuilder text(runtime_);
   MOTLEY_TRY(const Flow flow, execute(node.body, here, text));
   if (flow != Flow::on) return flow;
-  Value value = runtime_.text(std::move(text));
+  Value value = text.finish();
   if (node.filter != nullptr) {
     MOTLEY_TRY(value, filter_output(*node.filter, value, here));
   }
@@ -323,8 +340,8 @@ Result<Interpreter::Flow> Interpreter::execute(const SetBlock& node, Activation&
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const With& node, Activation& here,
-                                               MarkedText& out) {
-  enter(node.scope, here);
+                                               TextBuilder& out) {
+  MOTLEY_TRY_VOID(enter(node.scope, here));
   for (const auto& [target, expression] : node.bindings) {
     MOTLEY_TRY(const Value value, evaluate(*expression, here));
     MOTLEY_TRY_VOID(assign(target, value, here));
@@ -335,7 +352,7 @@ Result<Interpreter::Flow> Interpreter::execute(const With& node, Activation& her
 }
 
 Result<Interpreter::Flow> Interpreter::execute(const Generation& node, Activation& here,
-                                               MarkedText& out) {
+                                               TextBuilder& out) {
   Arguments none;
   MOTLEY_TRY(const Value value, call_function(node.function, here, none));
   MOTLEY_TRY_VOID(print_string(value, out));
@@ -347,11 +364,12 @@ Result<Interpreter::Flow> Interpreter::execute(const Generation& node, Activatio
 Result<Value> Interpreter::call_function(const Function& function, Activation& around,
                                          Arguments& arguments) {
   MOTLEY_TRY(const auto level, runtime_.deeper());
-  auto& here = runtime_.heap().make<Activation>(function.slots, &around);
-  runtime_.heap().count(function.slots * sizeof(Value));
-  enter(function.scope, here);
+  MOTLEY_TRY(Activation* const own, Activation::make(runtime_, function.slots, &around));
+  Activation& here = *own;
+  MOTLEY_TRY_VOID(enter(function.scope, here));
   auto& given = arguments.positional;
   auto& named = arguments.keyword;
+  MOTLEY_TRY_VOID(count_binding(runtime_, function, arguments));
   const auto take = [&named](std::string_view name) {
     const auto found =
         std::ranges::find_if(named, [name](const auto& each) { return each.first == name; });
@@ -396,9 +414,9 @@ Result<Value> Interpreter::call_function(const Function& function, Activation& a
     }
     MOTLEY_TRY(variable, evaluate(*otherwise, here));
   }
-  MarkedText out;
+  TextBuilder out(runtime_);
   MOTLEY_TRY_VOID(execute(function.body, here, out));
-  return runtime_.text(std::move(out));
+  return out.finish();
 }
 
 }  // namespace motley::text::jinja

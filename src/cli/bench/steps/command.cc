@@ -15,6 +15,7 @@
 #include "cli/options/compute_settings.h"
 #include "cli/options/devices.h"
 #include "cli/options/option_values.h"
+#include "kernels/tuning/candidates.h"
 #include "tensor/device/device.h"
 
 namespace motley::cli {
@@ -141,11 +142,16 @@ class Bench {
   Ceilings ceilings_;
   int failures_ = 0;
   std::string first_failure_;
-  int uneven_ = 0;  // cases
+  int uneven_ = 0;    // cases
+  std::string card_;  // the GPU's name; empty: a CPU
 };
 
 Result<void> Bench::load() {
   MOTLEY_TRY(device_, open_device(settings_.compute));
+  if (device_->id().kind == tensor::DeviceKind::cuda) {
+    MOTLEY_TRY(const kernels::cuda::Card card, kernels::cuda::card_of(device_->id().index));
+    card_ = card.name;
+  }
   MOTLEY_TRY(others_, make_other_ranks(settings_.compute, *device_));
   ModelRank rank;
   if (others_ != nullptr) rank.ranks = &others_->communicator(0);
@@ -302,7 +308,8 @@ Bench::Case Bench::judge(const StepShape& shape, const StepTimer::Timed& timed, 
                             .layers = config.layers,
                             .sequences = shape.sequences,
                             .tokens = shape.tokens,
-                            .adapters = shape.adapters});
+                            .adapters = shape.adapters,
+                            .card = card_});
   return done;
 }
 

@@ -101,10 +101,14 @@ TEST(Bench, EveryShapeIsAModel) {
   }
 }
 
-TEST(Bench, KnowsWhatAPeerTook) {
-  EXPECT_EQ(peer_ms({"qwen3-30b-a3b", "bf16", 48, 64, 1, 4}), 24.91);
-  EXPECT_EQ(peer_ms({"qwen3-30b-a3b", "bf16", 48, 1, 1, 4}), std::nullopt);
-  EXPECT_EQ(peer_ms({"olmoe", "bf16", 16, 64, 1, 0}), std::nullopt);
+TEST(Bench, KnowsWhatAPeerTookOnTheSameCard) {
+  const std::string_view card = "NVIDIA H200";
+  EXPECT_EQ(peer_ms({"qwen3-30b-a3b", "bf16", 48, 64, 1, 4, card}), 24.91);
+  EXPECT_EQ(peer_ms({"qwen3-30b-a3b", "bf16", 48, 1, 1, 4, card}), std::nullopt);
+  EXPECT_EQ(peer_ms({"olmoe", "bf16", 16, 64, 1, 0, card}), std::nullopt);
+  // Times of another card say nothing about this one.
+  for (const std::string_view other : {"NVIDIA H100 80GB HBM3", "NVIDIA H200 NVL", ""})
+    EXPECT_EQ(peer_ms({"qwen3-30b-a3b", "bf16", 48, 64, 1, 4, other}), std::nullopt) << other;
 }
 
 }  // namespace

@@ -14,9 +14,10 @@ struct PeerCase {
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;  // of each sequence: 1 for decoding, with 1024 before it
   int adapters = 0;         // of rank 16 on attention and experts
+  std::string_view card;    // the name of the GPU that our step ran on
 };
 
-// vLLM's time for it, if it was measured: forward pass, head and sampling, which steps of `motley
+// vLLM's time for it, if it was measured on this card: forward pass, head and sampling, which steps of `motley
 // bench` exclude.
 std::optional<double> peer_ms(const PeerCase& wanted);
 

@@ -49,10 +49,9 @@ struct Case {
 
 TEST(ExpertSelection, FollowsTheThresholds) {
   const Case table[] = {
-      {1, "64x8 boxes sort round sum", "128x8 boxes sort sum", "64x8 boxes sort round sum",
+      {1, "64x8 boxes sort sum", "128x8 boxes sort sum", "64x8 boxes sort sum",
        "64x8 boxes sort sum"},
-      {2, "128x8 boxes sort sum", "128x8 boxes sort sum", "64x8 boxes sort round",
-       "128x8 boxes sort"},
+      {2, "128x8 boxes sort sum", "128x8 boxes sort sum", "64x8 boxes sort", "128x8 boxes sort"},
       {8, "128x8 boxes sort sum", "128x8 boxes sort sum", "128x8 boxes sort", "128x8 boxes sort"},
       {16, "128x8 boxes sort sum", "128x8 boxes sort sum", "256x16 boxes sort",
        "256x16 boxes sort"},
@@ -255,8 +254,6 @@ TEST(ExpertSelection, RefusesWithAReason) {
               HasSubstr("its blocks sort 128 pairs, not 136"));
   EXPECT_THAT(reason({.sum_inside = true}, problem(Weights::bf16, false, 65)),
               HasSubstr("its tiles sum 512 pairs, not 520"));
-  EXPECT_THAT(reason({.rows = r64, .round_robin = true}, problem(Weights::int4, true, 1)),
-              HasSubstr("in turn only without adapters"));
   EXPECT_THAT(reason({.rows = r64, .width = 64}, problem(Weights::bf16, false, 1)),
               HasSubstr("no code for such tiles"));
   GroupedExperts large = problem(Weights::bf16, false, 300'000);

@@ -22,7 +22,6 @@ struct GroupedTiles {
   int width = 8;  // tokens, at most
   Gather gather = Gather::boxes;
   bool sort_inside = false;  // every block sorts the pairs by itself; no launch before
-  bool round_robin = false;  // blocks take items round robin, without a counter
   bool sum_inside = false;   // the last tile of a token sums its experts; no launch behind
 
   constexpr bool tall() const { return width > 16; }
@@ -40,11 +39,11 @@ constexpr bool can_run(const GroupedTiles& t) {
     const bool taller = t.rows == Rows::r256 && t.gather != Gather::boxes;
     // Token rows that are codes.
     const bool square = t.rows == Rows::r128 && t.width == 128 && t.gather == Gather::permuted;
-    return (taller || square) && !t.sort_inside && !t.round_robin && !t.sum_inside;
+    return (taller || square) && !t.sort_inside && !t.sum_inside;
   }
   if ((t.width != 8 && t.width != 16) || t.gather == Gather::permuted) return false;
   if (t.rows == Rows::r64) return t.width == 8 && t.gather == Gather::boxes;
-  return !t.round_robin && !(t.rows == Rows::r256 && t.sum_inside);
+  return !(t.rows == Rows::r256 && t.sum_inside);
 }
 
 namespace grouped {
@@ -63,11 +62,10 @@ constexpr GroupedTiles numbered_tiles(int number) {
   tiles.width = widths[static_cast<std::size_t>(next(5))];
   tiles.gather = static_cast<GroupedTiles::Gather>(next(3));
   tiles.sort_inside = next(2) == 1;
-  tiles.round_robin = next(2) == 1;
   tiles.sum_inside = next(2) == 1;
   return tiles;
 }
-constexpr int numbered_count = 3 * 5 * 3 * 2 * 2 * 2;
+constexpr int numbered_count = 3 * 5 * 3 * 2 * 2;
 constexpr std::size_t count_tiles() {
   std::size_t count = 0;
   for (int i = 0; i < numbered_count; ++i) count += can_run(numbered_tiles(i)) ? 1 : 0;

@@ -54,6 +54,8 @@ class Targets {
 
   Kind kind() const { return kind_; }
   bool names(std::string_view module, ModulePlace place) const;
+  // Whether layers_to_transform chooses layers.
+  bool selects_layers() const { return by_layer_; }
   // Whether the list names the module only by its last word, as it names every module of that word.
   bool names_by_last_word(std::string_view module) const;
 

@@ -12,6 +12,9 @@ SiteIndex::SiteIndex(const BaseView& base) {
   for (const SiteSpec& spec : base.sites()) {
     sites_.emplace(spec.site, spec);
     layers_ = std::max(layers_, spec.site.layer + 1);
+    // Gate and up may be one tensor, and packed factors have the ranks of all experts.
+    longest_dimension_ = std::max({longest_dimension_, 2 * spec.in, 2 * spec.out,
+                                   std::int64_t{2} * max_rank * std::max(spec.experts, 1)});
   }
 }
 
@@ -110,6 +113,15 @@ bool equal(const tensor::ConstTensor& one, const tensor::ConstTensor& other) {
   return left.has_value() && left == widened(other);
 }
 
+Error wrong_type(const Unit::Item& item) {
+  return unsupported_tensor(item, cat("numbers of type ", motley::name(item.entry->dtype)),
+                            "save the adapter as F32, F16 or BF16");
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
 // The base's tensor of that name, or of the name that another transformers release uses for the
 // block.
 std::optional<tensor::ConstTensor> base_tensor(const BaseView& base, std::string_view name) {
@@ -126,12 +138,17 @@ std::optional<tensor::ConstTensor> base_tensor(const BaseView& base, std::string
   return std::nullopt;
 }
 
-// Whether a tensor is a copy of the base's: some tools copy norms, biases and routers. Tables are
-// compared where they are read.
-bool copies_base(const Unit::Item& item, const BaseView& base) {
+// The base's tensor that a whole tensor may be a copy of: some tools copy norms, biases and routers.
+// Tables are compared where they are read.
+std::optional<tensor::ConstTensor> original_of(const Unit::Item& item, const BaseView& base) {
   const std::string name = whole_tensor_name(item.name());
-  if (name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight")) return false;
-  const auto original = base_tensor(base, name);
+  if (name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight"))
+    return std::nullopt;
+  return base_tensor(base, name);
+}
+
+bool copies_base(const Unit::Item& item, const BaseView& base) {
+  const auto original = original_of(item, base);
   return original && equal(item.tensor(), *original);
 }
 
@@ -189,11 +206,7 @@ Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, co
       continue;
     }
     MOTLEY_TRY(TensorName name, understand(item, config, base, sites));
-    const DType dtype = item.entry->dtype;
-    if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
-      return unsupported_tensor(item, cat("numbers of type ", motley::name(dtype)),
-                                "save the adapter as F32, F16 or BF16");
-    }
+    if (!is_float(item.entry->dtype)) return wrong_type(item);
     Unit& unit = gathered.units[name.module];
     const Unit::Item*& slot = unit.parts[static_cast<std::size_t>(name.part)];
     if (slot != nullptr) {
@@ -209,6 +222,26 @@ Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, co
     if (unit.path.empty() || name.part == Part::a) unit.path = std::move(name.path);
   }
   return gathered;
+}
+
+Result<void> judge_header(const tensor::SafetensorsHeader& header, const Config& config,
+                          const BaseView& base, const SiteIndex& sites) {
+  for (const tensor::SafetensorsEntry& entry : header.entries) {
+    const Unit::Item item{&entry, nullptr};
+    // The loader compares it with the base's.
+    if (const auto original = original_of(item, base); original && entry.shape == original->shape())
+      continue;
+    if (ignored_kind(entry.name).empty()) {
+      MOTLEY_TRY_VOID(understand(item, config, base, sites));
+      if (!is_float(entry.dtype)) return wrong_type(item);
+    }
+    for (const std::int64_t length : entry.shape.dims()) {
+      if (length > sites.longest_dimension())
+        return bad_tensor(item, cat("shape ", to_string(entry.shape),
+                                    " is larger than any part of an adapter of this base"));
+    }
+  }
+  return {};
 }
 
 Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns) {

@@ -39,10 +39,13 @@ class SiteIndex {
 
   const SiteSpec* find(Site site) const;
   std::int32_t layers() const { return layers_; }
+  // No dimension of an adapter's tensor is larger, in any spelling.
+  std::int64_t longest_dimension() const { return longest_dimension_; }
 
  private:
   std::map<Site, SiteSpec> sites_;
   std::int32_t layers_ = 0;
+  std::int64_t longest_dimension_ = 0;
 };
 
 // "tensor 'x'", where every message about a tensor points.
@@ -63,6 +66,12 @@ struct Gathered {
 // numbers.
 Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, const BaseView& base,
                         const SiteIndex& sites);
+
+// Refuses by its header a file that gather() would refuse for a name or a type, and one with a
+// tensor that is larger than any part of an adapter of this base can be. For use before the
+// tensors' bytes are read.
+Result<void> judge_header(const tensor::SafetensorsHeader& header, const Config& config,
+                          const BaseView& base, const SiteIndex& sites);
 
 // All elements of a tensor in their order, as rows x columns. An infinity or NaN is an error.
 Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns);

@@ -70,8 +70,8 @@ void append_entry(std::string& text, LogprobList list, const ScoredToken& token,
 PromptTokens::PromptTokens(const CompletionRequest::Prompt& prompt, std::size_t top,
                            const text::Tokenizer& tokenizer, bool as_ids)
     : prompt_(&prompt), top_(top), tokenizer_(&tokenizer), as_ids_(as_ids) {
-  // Special tokens are counted as written in the list, whether the text shows them or not.
-  text::StreamDecoder decoder(tokenizer, false);
+  // The given text may have special tokens. One that is made of the tokens has none.
+  text::StreamDecoder decoder(tokenizer, prompt.decoded);
   std::int64_t offset = 0;
   offsets_.reserve(prompt.tokens.size());
   for (const std::int32_t id : prompt.tokens) {

@@ -38,7 +38,7 @@ CompletionReply::CompletionReply(ReplyHead head, const CompletionRequest& reques
       choices_(request.prompts.size() * static_cast<std::size_t>(request.fields.choices)) {
   for (const auto& prompt : request.prompts)
     prompt_characters_.push_back(
-        echoes_logprobs() ? utf8::count(tokenizer.decode(prompt.tokens, false)) : 0);
+        echoes_logprobs() ? utf8::count(tokenizer.decode(prompt.tokens, prompt.decoded)) : 0);
   if (request.fields.tokens.return_ids) id_lists_ = {IdList::prompt_token_ids, IdList::token_ids};
   if (request.fields.tokens.prompt_top) id_lists_.push_back(IdList::prompt_logprobs);
 }

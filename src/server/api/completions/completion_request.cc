@@ -76,14 +76,15 @@ class PromptReader {
       return prompt_too_long(context_.max_sequence_tokens, tokens.error().what(), place);
     MOTLEY_TRY(prompt.tokens, std::move(tokens));
     if (prompt.tokens.empty()) return empty(place);
-    const bool cut = truncate_prompt(prompt.tokens, 0, fields_, context_);
-    if (echo_) prompt.text = cut ? tokenizer_.decode(prompt.tokens, true) : *text;
+    prompt.decoded = truncate_prompt(prompt.tokens, 0, fields_, context_);
+    if (echo_) prompt.text = prompt.decoded ? tokenizer_.decode(prompt.tokens, true) : *text;
     return prompt;
   }
 
   Result<Prompt> from_ids(const json::Array& ids, std::string_view place) const {
     if (ids.empty()) return empty(place);
     Prompt prompt;
+    prompt.decoded = true;
     prompt.tokens.reserve(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) {
       MOTLEY_TRY(const std::int64_t id,

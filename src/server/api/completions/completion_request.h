@@ -13,7 +13,8 @@ namespace motley::server {
 struct CompletionRequest {
   struct Prompt {
     std::vector<std::int32_t> tokens;
-    std::string text;  // set if it is echoed
+    std::string text;      // set if it is echoed
+    bool decoded = false;  // the text is made of the tokens, without special ones
   };
 
   GenerationFields fields;

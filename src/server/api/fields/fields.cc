@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/cat.h"
 #include "server/api/fields/notices.h"
@@ -11,9 +12,11 @@ namespace {
 
 constexpr std::size_t longest_name = 100;  // of an unknown field's name, as it is repeated
 
-Error out_of_range(std::string_view place, const auto& value, const auto& least, const auto& most) {
+template <class Number, class Bound>
+Error out_of_range(std::string_view place, Number value, Bound least, Bound most) {
+  const bool unbounded = most == std::numeric_limits<Bound>::max();
   return {ErrorCode::invalid_argument, cat(value, " is out of range"), std::string(place),
-          cat("use ", least, " to ", most)};
+          unbounded ? cat("use ", least, " or more") : cat("use ", least, " to ", most)};
 }
 
 // Errors of json::Value already have the place.

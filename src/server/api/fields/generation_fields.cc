@@ -145,10 +145,9 @@ Result<void> read_stop(Fields& fields, const ApiContext& context, GenerationFiel
 }
 
 // Whether any option is set.
-bool asks_for_something(const json::Value* options) {
+bool asks_for_something(const json::Object* options) {
   if (options == nullptr) return false;
-  if (options->if_object() == nullptr) return true;
-  return std::ranges::any_of(options->if_object()->members(), [](const json::Member& member) {
+  return std::ranges::any_of(options->members(), [](const json::Member& member) {
     const bool* const flag = member.value.if_boolean();
     return !member.value.is_null() && (flag == nullptr || *flag);
   });
@@ -157,12 +156,12 @@ bool asks_for_something(const json::Value* options) {
 Result<void> read_stream(Fields& fields, GenerationFields& into) {
   MOTLEY_TRY(const auto stream, fields.boolean("stream"));
   into.stream = stream.value_or(false);
+  MOTLEY_TRY(const json::Object* const options, fields.object("stream_options"));
   if (!into.stream) {
     // Clients send these with requests that do not stream, where they have no effect.
-    if (asks_for_something(fields.take("stream_options"))) fields.leave("stream_options");
+    if (asks_for_something(options)) fields.leave("stream_options");
     return {};
   }
-  MOTLEY_TRY(const json::Object* const options, fields.object("stream_options"));
   if (options == nullptr) return {};
   Fields inner = fields.inside(*options, "stream_options");
   MOTLEY_TRY(const auto usage, inner.boolean("include_usage"));

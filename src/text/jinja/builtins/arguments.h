@@ -33,9 +33,11 @@ class Arguments {
     for (const auto& [name, value] : keyword) {
       std::size_t at = 0;
       while (at < Count && (parameters[at] != name || name.empty())) ++at;
-      if (at == Count) return failure(cat(function, "() takes no argument named ", quote(name)));
+      if (at == Count)
+        return failure(cat(function, "() takes no argument named ", quote(shortened(name))));
       if (!values[at].is(Kind::missing))
-        return failure(cat(function, "() is given the argument ", quote(name), " twice"));
+        return failure(
+            cat(function, "() is given the argument ", quote(shortened(name)), " twice"));
       values[at] = value;
     }
     for (std::size_t i = 0; i < required; ++i) {

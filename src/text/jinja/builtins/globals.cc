@@ -72,7 +72,7 @@ Result<Value> make_namespace(Runtime& runtime, Arguments& arguments) {
   for (const auto& [key, value] : made.attributes.entries()) {
     if (key.is(Kind::string) && key.string().text().starts_with('_'))
       return failure(cat("a namespace takes no attribute that begins with an underscore: ",
-                         quote(key.string().text())));
+                         quote(shortened(key.string().text()))));
   }
   return Value::object(Kind::name_space, &made);
 }
@@ -81,6 +81,8 @@ Result<Value> make_cycler(Runtime& runtime, Arguments& arguments) {
   if (!arguments.keyword.empty()) return failure("cycler() takes no argument by name");
   if (arguments.positional.empty()) return failure("at least one item has to be provided");
   auto& made = runtime.heap().make<Cycler>();
+  MOTLEY_TRY_VOID(runtime.reserve(arguments.positional.size(), sizeof(Value)));
+  runtime.heap().count(arguments.positional.size() * sizeof(Value));
   made.items = arguments.positional;
   return Value::object(Kind::cycler, &made);
 }
@@ -106,9 +108,10 @@ Result<Value> make_joiner(Runtime& runtime, Arguments& arguments) {
 
 Result<Value> raise_exception(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("raise_exception", {"message"}, 1));
-  MOTLEY_TRY(MarkedText message, to_text(runtime, values[0]));
+  MOTLEY_TRY(const Value message, to_string(runtime, values[0]));
   runtime.raise();
-  return failure(std::move(message.text));
+  const std::string_view text = message.string().text();
+  return failure(cat(shortened(text), shortened(text).size() < text.size() ? "..." : ""));
 }
 
 // The result of one strftime directive. The time has no zone, as from datetime.now(): %z and %Z are
@@ -137,6 +140,8 @@ Result<Value> strftime_now(Runtime& runtime, Arguments& arguments) {
       continue;
     }
     // "%-d": without leading zeros or spaces.
+    // A conversion costs far more than a piece of text.
+    MOTLEY_TRY_VOID(runtime.step(32));
     const bool bare = wanted[i + 1] == '-' && i + 2 < wanted.size();
     i += bare ? 2 : 1;
     std::string part = time_part(runtime.now(), wanted[i]);

@@ -27,10 +27,20 @@ struct BoundMethod : Callable {
 
 // ------------------------------------------------------------------------------------------ lists
 
+// Counts the memory that a list grows by, before it does.
+Result<void> make_room(Runtime& runtime, std::vector<Value>& items, std::size_t more) {
+  if (more <= items.capacity() - items.size()) return {};
+  const std::size_t wanted = std::max(items.size() + more, 2 * items.size());
+  MOTLEY_TRY_VOID(runtime.reserve(wanted, sizeof(Value)));
+  runtime.heap().count((wanted - items.capacity()) * sizeof(Value));
+  items.reserve(wanted);
+  return {};
+}
+
 Result<Value> append(Runtime& runtime, const Value& self, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("append", {""}, 1));
+  MOTLEY_TRY_VOID(make_room(runtime, self.sequence().items, 1));
   self.sequence().items.push_back(values[0]);
-  runtime.heap().count(sizeof(Value));
   return Value::none();
 }
 
@@ -38,8 +48,9 @@ Result<Value> extend(Runtime& runtime, const Value& self, Arguments& arguments) 
   MOTLEY_TRY(const auto values, arguments.bind<1>("extend", {""}, 1));
   MOTLEY_TRY(const std::vector<Value> more, to_vector(runtime, values[0]));
   auto& items = self.sequence().items;
+  MOTLEY_TRY_VOID(runtime.step(more.size() / 8));
+  MOTLEY_TRY_VOID(make_room(runtime, items, more.size()));
   items.insert(items.end(), more.begin(), more.end());
-  runtime.heap().count(more.size() * sizeof(Value));
   return Value::none();
 }
 
@@ -50,9 +61,9 @@ Result<Value> insert(Runtime& runtime, const Value& self, Arguments& arguments) 
   const auto size = static_cast<std::int64_t>(items.size());
   if (at < 0) at = std::max<std::int64_t>(at, -size) + size;
   at = std::min(at, size);
-  MOTLEY_TRY_VOID(runtime.step(1 + (items.size() / 64)));
+  MOTLEY_TRY_VOID(runtime.step(1 + (items.size() / 32)));
+  MOTLEY_TRY_VOID(make_room(runtime, items, 1));
   items.insert(items.begin() + at, values[1]);
-  runtime.heap().count(sizeof(Value));
   return Value::none();
 }
 
@@ -64,7 +75,7 @@ Result<Value> pop(Runtime& runtime, const Value& self, Arguments& arguments) {
   const auto size = static_cast<std::int64_t>(items.size());
   if (at < 0 && at >= -size) at += size;
   if (at < 0 || at >= size) return failure("pop index out of range");
-  MOTLEY_TRY_VOID(runtime.step(1 + (items.size() / 64)));
+  MOTLEY_TRY_VOID(runtime.step(1 + (items.size() / 32)));
   const Value value = items[static_cast<std::size_t>(at)];
   items.erase(items.begin() + at);
   return value;
@@ -73,6 +84,7 @@ Result<Value> pop(Runtime& runtime, const Value& self, Arguments& arguments) {
 Result<Value> copy_list(Runtime& runtime, const Value& self, Arguments& arguments) {
   MOTLEY_TRY_VOID(arguments.bind_nothing("copy"));
   MOTLEY_TRY_VOID(runtime.step(self.sequence().items.size()));
+  MOTLEY_TRY_VOID(runtime.reserve(self.sequence().items.size(), sizeof(Value)));
   return runtime.list(self.sequence().items);
 }
 

@@ -36,11 +36,18 @@ Result<Value> default_value(Runtime& runtime, Arguments& arguments) {
   return values[1].is(Kind::missing) ? runtime.text("") : values[1];
 }
 
-Result<Value> to_float(Runtime&, Arguments& arguments) {
+// Counts the reading of a number, which copies the text.
+Result<void> count_reading(Runtime& runtime, std::string_view text) {
+  MOTLEY_TRY_VOID(runtime.step(1 + (text.size() / 16)));
+  return runtime.reserve(3, text.size());
+}
+
+Result<Value> to_float(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<2>("float", {"value", "default"}, 1));
   if (values[0].is(Kind::undefined)) return failure(values[0].undefined().message);
   if (is_numeric(values[0])) return Value::number(as_double(values[0]));
   if (values[0].is(Kind::string)) {
+    MOTLEY_TRY_VOID(count_reading(runtime, values[0].string().text()));
     if (const auto number = read_float(values[0].string().text())) return Value::number(*number);
   }
   return values[1].is(Kind::missing) ? Value::number(0) : values[1];
@@ -55,6 +62,7 @@ Result<Value> to_integer(Runtime& runtime, Arguments& arguments) {
   if (value.is(Kind::number))
     return std::isnan(value.number()) ? otherwise : integer_of(runtime, value.number());
   if (!value.is(Kind::string)) return otherwise;
+  MOTLEY_TRY_VOID(count_reading(runtime, value.string().text()));
   // If the base is invalid, int() fails and float() is tried.
   const auto base_value = as_count_or(values[2], 10);
   const std::int64_t base = base_value.ok() ? *base_value : -1;
@@ -153,6 +161,8 @@ Result<Value> file_size(Runtime& runtime, Arguments& arguments) {
   if (is_numeric(values[0])) {
     bytes = as_double(values[0]);
   } else {
+    if (values[0].is(Kind::string))
+      MOTLEY_TRY_VOID(count_reading(runtime, values[0].string().text()));
     const auto number =
         values[0].is(Kind::string) ? read_float(values[0].string().text()) : std::nullopt;
     if (!number) return failure(cat("filesizeformat takes a number, not ", type_name(values[0])));
@@ -184,6 +194,8 @@ Result<Value> attribute(Runtime& runtime, Arguments& arguments) {
   if (!values[0].is(Kind::dict)) return get_attribute(runtime, values[0], name->text());
   const Value method = find_method(runtime, values[0], name->text());
   if (!method.is(Kind::missing)) return method;
+  MOTLEY_TRY_VOID(runtime.scan(name->text().size()));
+  MOTLEY_TRY_VOID(runtime.reserve(2, name->text().size()));
   return runtime.undefined(cat("'dict object' has no attribute '", name->text(), "'"));
 }
 

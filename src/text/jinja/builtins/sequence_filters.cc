@@ -22,6 +22,24 @@ Value generate(Runtime& runtime, Parameters&&... parameters) {
   return Value::object(Kind::generator, static_cast<Generator*>(&made));
 }
 
+// Counts the arguments that a generator keeps.
+void count_kept(Runtime& runtime, const Arguments& arguments) {
+  runtime.heap().count((arguments.positional.size() * sizeof(Value)) +
+                       (arguments.keyword.size() * sizeof(arguments.keyword[0])));
+}
+
+// Copies them with a value in front, for a call.
+Result<Arguments> with_value(Runtime& runtime, const Arguments& arguments, const Value& value) {
+  MOTLEY_TRY_VOID(runtime.step((arguments.positional.size() + arguments.keyword.size()) / 8));
+  Arguments call;
+  call.positional.reserve(arguments.positional.size() + 1);
+  call.positional.push_back(value);
+  call.positional.insert(call.positional.end(), arguments.positional.begin(),
+                         arguments.positional.end());
+  call.keyword = arguments.keyword;
+  return call;
+}
+
 // A generator over a list that is computed when the first value is requested.
 struct Deferred : Generator {
   using Make = std::function<Result<std::vector<Value>>(Runtime&)>;
@@ -30,7 +48,7 @@ struct Deferred : Generator {
   Result<Value> next(Runtime& runtime) override {
     if (make != nullptr) {
       MOTLEY_TRY(items, std::exchange(make, nullptr)(runtime));
-      runtime.heap().count(items.size() * sizeof(Value));
+      runtime.heap().count(items.capacity() * sizeof(Value));
     }
     return at < items.size() ? items[at++] : Value();
   }
@@ -48,11 +66,21 @@ Result<Value> sort_key(Runtime& runtime, const AttributePath& path, const Value&
   return in_case(runtime, key.string(), Case::lower);
 }
 
-std::vector<Value> ordered(const std::vector<Value>& items, const std::vector<std::size_t>& order) {
+Result<Value> ordered(Runtime& runtime, const std::vector<Value>& items,
+                      const std::vector<std::size_t>& order) {
+  MOTLEY_TRY_VOID(runtime.reserve(items.size(), sizeof(Value)));
   std::vector<Value> result;
   result.reserve(items.size());
   for (const std::size_t at : order) result.push_back(items[at]);
-  return result;
+  return runtime.list(std::move(result));
+}
+
+// Appends to a list that grows by doubling, and becomes a value later.
+Result<void> add(Runtime& runtime, std::vector<Value>& items, const Value& item) {
+  if (items.size() == items.capacity())
+    MOTLEY_TRY_VOID(runtime.reserve(1 + (3 * items.size()), sizeof(Value)));
+  items.push_back(item);
+  return {};
 }
 
 // --------------------------------------------------------------------------------- one by one
@@ -75,9 +103,8 @@ struct MappedFilter : Generator {
   Result<Value> next(Runtime& runtime) override {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) return item;
-    if (filter == nullptr) return failure(cat("No filter named ", name, "."));
-    Arguments call = arguments;
-    call.positional.insert(call.positional.begin(), item);
+    if (filter == nullptr) return failure(cat("No filter named ", shortened(name), "."));
+    MOTLEY_TRY(Arguments call, with_value(runtime, arguments, item));
     return filter->call(runtime, call);
   }
   Cursor cursor;
@@ -85,6 +112,13 @@ struct MappedFilter : Generator {
   std::string name;
   Arguments arguments;
 };
+
+// A copy of a text that a generator keeps for messages.
+std::string kept_name(Runtime& runtime, const Value& name) {
+  std::string kept(name.string().text());
+  runtime.heap().count_text(kept);
+  return kept;
+}
 
 struct FailsWhenRead : Generator {
   explicit FailsWhenRead(std::string why) : message(std::move(why)) {}
@@ -109,6 +143,7 @@ Arguments behind_value(const Arguments& arguments) {
 
 Result<Value> map(Runtime& runtime, Arguments& arguments) {
   const Value value = arguments.positional[0];
+  count_kept(runtime, arguments);
   MOTLEY_TRY(const bool any, truth(runtime, value));
   if (!any) return empty_generator(runtime);
   if (!Cursor::can_walk(value)) return not_iterable(runtime, value);
@@ -119,7 +154,9 @@ Result<Value> map(Runtime& runtime, Arguments& arguments) {
     Value otherwise;
     for (const auto& [name, given] : rest.keyword) {
       if (name != "attribute" && name != "default")
-        return generate<FailsWhenRead>(runtime, cat("Unexpected keyword argument '", name, "'"));
+        return generate<FailsWhenRead>(
+            runtime,
+            kept_name(runtime, runtime.text(cat("Unexpected keyword argument '", name, "'"))));
       (name == "attribute" ? attribute : otherwise) = given;
     }
     if (attribute.is(Kind::missing))
@@ -131,8 +168,9 @@ Result<Value> map(Runtime& runtime, Arguments& arguments) {
   const Value name = rest.positional[0];
   rest.positional.erase(rest.positional.begin());
   const Filter* const filter = name.is(Kind::string) ? find_filter(name.string().text()) : nullptr;
-  MOTLEY_TRY(MarkedText shown, represent(runtime, name));
-  return generate<MappedFilter>(runtime, cursor, filter, std::move(shown.text), std::move(rest));
+  MOTLEY_TRY(const Value shown, represent(runtime, name));
+  return generate<MappedFilter>(runtime, cursor, filter, kept_name(runtime, shown),
+                                std::move(rest));
 }
 
 struct Selected : Generator {
@@ -156,9 +194,8 @@ struct Selected : Generator {
     MOTLEY_TRY(const Value value, path.get(runtime, item));
     if (name.empty()) return truth(runtime, value);
     const Test* const test = find_test(name);
-    if (test == nullptr) return failure(cat("No test named ", quote(name), "."));
-    Arguments call = arguments;
-    call.positional.insert(call.positional.begin(), value);
+    if (test == nullptr) return failure(cat("No test named ", quote(shortened(name)), "."));
+    MOTLEY_TRY(Arguments call, with_value(runtime, arguments, value));
     return test->call(runtime, call);
   }
 
@@ -172,6 +209,7 @@ struct Selected : Generator {
 template <bool keeps, bool by_attribute>
 Result<Value> select(Runtime& runtime, Arguments& arguments) {
   const Value value = arguments.positional[0];
+  count_kept(runtime, arguments);
   MOTLEY_TRY(const bool any, truth(runtime, value));
   if (!any) return empty_generator(runtime);
   if (!Cursor::can_walk(value)) return not_iterable(runtime, value);
@@ -189,9 +227,9 @@ Result<Value> select(Runtime& runtime, Arguments& arguments) {
     const Value given = rest.positional[0];
     rest.positional.erase(rest.positional.begin());
     const bool is_name = given.is(Kind::string) && !given.string().text().empty();
-    MOTLEY_TRY(const MarkedText shown,
-               is_name ? to_text(runtime, given) : represent(runtime, given));
-    name = shown.text;
+    MOTLEY_TRY(const Value shown, is_name ? to_string(runtime, given) : represent(runtime, given));
+    MOTLEY_TRY_VOID(runtime.scan(shown.string().text().size()));
+    name = kept_name(runtime, shown);
   }
   return generate<Selected>(runtime, cursor, std::move(path), std::move(name), std::move(rest),
                             keeps);
@@ -247,9 +285,11 @@ Result<Value> last(Runtime& runtime, Arguments& arguments) {
   Value item;
   if (value.is(Kind::string)) {
     const String& string = value.string();
-    if (!string.text().empty())
-      item = part_of(runtime, string, character_before(string.text(), string.text().size()),
-                     string.text().size());
+    if (!string.text().empty()) {
+      MOTLEY_TRY(item,
+                 part_of(runtime, string, character_before(string.text(), string.text().size()),
+                         string.text().size()));
+    }
   } else if (value.is(Kind::list) || value.is(Kind::tuple)) {
     if (!value.sequence().items.empty()) item = value.sequence().items.back();
   } else {
@@ -313,8 +353,8 @@ Result<Value> reverse(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("reverse", {"value"}, 1));
   const Value value = values[0];
   if (value.is(Kind::string)) {
-    MOTLEY_TRY(const SliceBounds bounds,
-               slice_bounds(length_of(value.string()), Value(), Value(), Value::integer(-1)));
+    MOTLEY_TRY(const std::size_t size, length(runtime, value));
+    MOTLEY_TRY(const SliceBounds bounds, slice_bounds(size, Value(), Value(), Value::integer(-1)));
     return slice_text(runtime, value.string(), bounds);
   }
   if (!Cursor::can_walk(value)) return failure("argument must be iterable");
@@ -336,9 +376,10 @@ Result<Value> items_of(Runtime& runtime, Arguments& arguments) {
     std::vector<Value> pairs;
     if (value.is(Kind::undefined)) return pairs;
     if (!value.is(Kind::dict)) return failure("Can only get item pairs from a mapping.");
-    MOTLEY_TRY_VOID(later.step(value.dict().size()));
-    for (const Dict::Entry& entry : value.dict().entries())
-      pairs.push_back(entry_pair(later, entry));
+    for (const Dict::Entry& entry : value.dict().entries()) {
+      MOTLEY_TRY_VOID(later.step());
+      MOTLEY_TRY_VOID(add(later, pairs, entry_pair(later, entry)));
+    }
     return pairs;
   });
 }
@@ -350,9 +391,11 @@ Result<Value> sort(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const bool case_counts, as_flag(runtime, values[2]));
   MOTLEY_TRY(const std::vector<AttributePath> paths, AttributePath::read_all(runtime, values[3]));
   MOTLEY_TRY(const std::vector<Value> items, to_vector(runtime, values[0]));
+  MOTLEY_TRY_VOID(runtime.reserve(items.size(), sizeof(Value)));
   std::vector<Value> keys;
   keys.reserve(items.size());
   for (const Value& item : items) {
+    MOTLEY_TRY_VOID(runtime.step(paths.size()));
     std::vector<Value> parts;
     for (const AttributePath& path : paths) {
       MOTLEY_TRY(const Value part, sort_key(runtime, path, item, case_counts));
@@ -361,7 +404,7 @@ Result<Value> sort(Runtime& runtime, Arguments& arguments) {
     keys.push_back(runtime.list(std::move(parts)));
   }
   MOTLEY_TRY(const std::vector<std::size_t> order, sorted_order(runtime, keys, descending != 0));
-  return runtime.list(ordered(items, order));
+  return ordered(runtime, items, order);
 }
 
 Result<Value> sort_dict(Runtime& runtime, Arguments& arguments) {
@@ -380,13 +423,14 @@ Result<Value> sort_dict(Runtime& runtime, Arguments& arguments) {
   std::vector<Value> pairs;
   std::vector<Value> keys;
   for (const Dict::Entry& entry : values[0].dict().entries()) {
-    pairs.push_back(entry_pair(runtime, entry));
+    MOTLEY_TRY_VOID(runtime.step());
+    MOTLEY_TRY_VOID(add(runtime, pairs, entry_pair(runtime, entry)));
     MOTLEY_TRY(const Value key, sort_key(runtime, AttributePath(),
                                          by == "key" ? entry.first : entry.second, case_counts));
-    keys.push_back(key);
+    MOTLEY_TRY_VOID(add(runtime, keys, key));
   }
   MOTLEY_TRY(const std::vector<std::size_t> order, sorted_order(runtime, keys, descending != 0));
-  return runtime.list(ordered(pairs, order));
+  return ordered(runtime, pairs, order);
 }
 
 Result<Value> group_by(Runtime& runtime, Arguments& arguments) {
@@ -399,7 +443,7 @@ Result<Value> group_by(Runtime& runtime, Arguments& arguments) {
   std::vector<Value> keys;
   for (const Value& item : items) {
     MOTLEY_TRY(const Value key, sort_key(runtime, path, item, case_counts));
-    keys.push_back(key);
+    MOTLEY_TRY_VOID(add(runtime, keys, key));
   }
   MOTLEY_TRY(const std::vector<std::size_t> order, sorted_order(runtime, keys, false));
   std::vector<Value> groups;
@@ -409,13 +453,13 @@ Result<Value> group_by(Runtime& runtime, Arguments& arguments) {
     for (; end < order.size(); ++end) {
       MOTLEY_TRY(const bool same, equal(runtime, keys[order[begin]], keys[order[end]]));
       if (!same) break;
-      members.push_back(items[order[end]]);
+      MOTLEY_TRY_VOID(add(runtime, members, items[order[end]]));
     }
     // The key of the group's first member, not in lower case.
     MOTLEY_TRY(const Value key, path.get(runtime, items[order[begin]]));
     const Value group = runtime.tuple({key, runtime.list(std::move(members))});
     group.sequence().is_group = true;
-    groups.push_back(group);
+    MOTLEY_TRY_VOID(add(runtime, groups, group));
     begin = end;
   }
   return runtime.list(std::move(groups));
@@ -432,8 +476,8 @@ Result<Value> batch(Runtime& runtime, Arguments& arguments) {
     std::vector<Value> current;
     for (const Value& item : items) {
       MOTLEY_TRY(const bool full, is_full(current.size()));
-      if (full) batches.push_back(later.list(std::exchange(current, {})));
-      current.push_back(item);
+      if (full) MOTLEY_TRY_VOID(add(later, batches, later.list(std::exchange(current, {}))));
+      MOTLEY_TRY_VOID(add(later, current, item));
     }
     if (current.empty()) return batches;
     if (!values[2].is(Kind::missing) && !values[2].is(Kind::none)) {
@@ -460,17 +504,19 @@ Result<Value> slice(Runtime& runtime, Arguments& arguments) {
     if (wanted < 0) return slices;
     const auto count = static_cast<std::size_t>(wanted);
     MOTLEY_TRY_VOID(later.step(count));
-    MOTLEY_TRY_VOID(later.reserve(count, sizeof(Sequence)));
+    MOTLEY_TRY_VOID(later.reserve(count, sizeof(Sequence) + (2 * allocation_bytes)));
     const std::size_t size = items.size() / count;
     const std::size_t longer = items.size() % count;
     const bool fills = !values[2].is(Kind::missing) && !values[2].is(Kind::none);
     std::size_t begin = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t end = begin + size + (i < longer ? 1 : 0);
+      MOTLEY_TRY_VOID(later.step((end - begin) / 8));
+      MOTLEY_TRY_VOID(later.reserve(2 * (end - begin + 1), sizeof(Value)));
       std::vector<Value> part(items.begin() + static_cast<std::ptrdiff_t>(begin),
                               items.begin() + static_cast<std::ptrdiff_t>(end));
       if (fills && i >= longer) part.push_back(values[2]);
-      slices.push_back(later.list(std::move(part)));
+      MOTLEY_TRY_VOID(add(later, slices, later.list(std::move(part))));
       begin = end;
     }
     return slices;

@@ -11,6 +11,7 @@
 #include "text/jinja/syntax/cursor.h"
 #include "text/jinja/values/format.h"
 #include "text/jinja/values/strings.h"
+#include "text/jinja/values/text_search.h"
 
 namespace motley::text::jinja {
 namespace {
@@ -63,8 +64,8 @@ Result<Value> zero_fill(Runtime& runtime, const Value& self, Arguments& argument
   const bool has_sign =
       !string.text().empty() && (string.text()[0] == '-' || string.text()[0] == '+');
   const Value zero = runtime.text("0");
-  const Value sign = part_of(runtime, string, 0, has_sign ? 1 : 0);
-  const Value rest = part_of(runtime, string, has_sign ? 1 : 0, string.text().size());
+  MOTLEY_TRY(const Value sign, part_of(runtime, string, 0, has_sign ? 1 : 0));
+  MOTLEY_TRY(const Value rest, part_of(runtime, string, has_sign ? 1 : 0, string.text().size()));
   const std::int64_t rest_width = has_sign && width > 0 ? width - 1 : width;
   MOTLEY_TRY(const Value filled,
              padded(runtime, rest.string(), rest_width, &zero.string(), Side::left));
@@ -76,8 +77,10 @@ Result<Value> replace_all(Runtime& runtime, const Value& self, Arguments& argume
   MOTLEY_TRY(const String* const old, as_text(values[0], "replace"));
   MOTLEY_TRY(const String* replacement, as_text(values[1], "replace"));
   MOTLEY_TRY(const std::int64_t most, as_count_or(values[2], -1));
-  const Value safe = escape_html(runtime, *replacement);
-  if (self.string().markup) replacement = &safe.string();
+  if (self.string().markup) {
+    MOTLEY_TRY(const Value safe, escape_html(runtime, *replacement));
+    replacement = &safe.string();
+  }
   return replace(runtime, self.string(), *old, *replacement, most);
 }
 
@@ -85,17 +88,17 @@ Result<Value> join(Runtime& runtime, const Value& self, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("join", {""}, 1));
   MOTLEY_TRY(Cursor cursor, Cursor::over(values[0]));
   const String& separator = self.string();
-  MarkedText result;
+  TextBuilder result(runtime);
   for (std::size_t i = 0;; ++i) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
-    if (item.is(Kind::missing)) return runtime.text(std::move(result), separator.markup);
+    if (item.is(Kind::missing)) return result.finish(separator.markup);
     if (!item.is(Kind::string))
       return failure(
           cat("sequence item ", i, ": expected str instance, ", type_name(item), " found"));
-    if (i > 0) result.append(separator.marked);
-    result.append(separator.markup ? escaped(item.string()) : item.string().marked);
-    MOTLEY_TRY_VOID(runtime.reserve(result.text.size()));
-    MOTLEY_TRY_VOID(runtime.scan(separator.text().size() + item.string().text().size()));
+    if (i > 0) MOTLEY_TRY_VOID(result.append(separator.marked));
+    MOTLEY_TRY_VOID(separator.markup && !item.string().markup
+                        ? append_escaped(result, item.string().marked)
+                        : result.append(item.string().marked));
   }
 }
 
@@ -110,6 +113,7 @@ Result<Value> remove_affix(Runtime& runtime, const Value& self, Arguments& argum
   const String& string = self.string();
   const std::size_t size = string.text().size();
   const std::size_t gone = affix->text().size();
+  MOTLEY_TRY_VOID(runtime.scan(gone));
   if (at_front ? !string.text().starts_with(affix->text())
                : !string.text().ends_with(affix->text()))
     return self;
@@ -183,6 +187,7 @@ Result<Value> begins_or_ends(Runtime& runtime, const Value& self, Arguments& arg
   const auto fits = [&](const Value& affix) -> Result<bool> {
     MOTLEY_TRY(const String* const text, as_text(affix, name));
     if (!part) return false;
+    MOTLEY_TRY_VOID(runtime.scan(text->text().size()));
     const std::string_view seen = self.string().text().substr(part->begin, part->end - part->begin);
     return at_front ? seen.starts_with(text->text()) : seen.ends_with(text->text());
   };
@@ -204,9 +209,15 @@ Result<Value> find_method_of(Runtime& runtime, const Value& self, Arguments& arg
   MOTLEY_TRY(const auto part, window(runtime, self.string(), values[1], values[2]));
   if (part) {
     const std::string_view seen = self.string().text().substr(part->begin, part->end - part->begin);
-    MOTLEY_TRY_VOID(runtime.step(1 + (seen.size() / 64 * (1 + (needle->text().size() / 16)))));
-    const std::size_t at = from_right ? seen.rfind(needle->text()) : seen.find(needle->text());
-    if (at != std::string_view::npos)
+    std::size_t at = nowhere;
+    if (from_right) {
+      MOTLEY_TRY(const auto search, BackwardSearch::prepare(runtime, needle->text()));
+      MOTLEY_TRY(at, search.find_last(runtime, seen));
+    } else {
+      MOTLEY_TRY_VOID(runtime.scan(seen.size() + needle->text().size()));
+      at = find_first(seen, needle->text());
+    }
+    if (at != nowhere)
       return Value::integer(utf8::count(self.string().text().substr(0, part->begin + at)));
   }
   if (must_be_there) return failure("substring not found");
@@ -221,11 +232,12 @@ Result<Value> count_parts(Runtime& runtime, const Value& self, Arguments& argume
   const std::string_view seen = self.string().text().substr(part->begin, part->end - part->begin);
   const std::string_view wanted = needle->text();
   if (wanted.empty()) return Value::integer(utf8::count(seen) + 1);
-  MOTLEY_TRY_VOID(runtime.step(1 + (seen.size() / 64 * (1 + (wanted.size() / 16)))));
   std::int64_t count = 0;
-  for (std::size_t at = seen.find(wanted); at != std::string_view::npos;
-       at = seen.find(wanted, at + wanted.size()))
+  for (std::size_t at = find_first(seen, wanted); at != nowhere;
+       at = find_first(seen, wanted, at + wanted.size())) {
+    MOTLEY_TRY_VOID(runtime.step());
     ++count;
+  }
   return Value::integer(count);
 }
 

@@ -40,8 +40,9 @@ bool is_markup(const Value& value) { return value.is(Kind::string) && value.stri
 template <std::uint16_t wanted>
 Result<bool> has_case(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const Value value, only(arguments));
-  MOTLEY_TRY(const MarkedText text, to_text(runtime, value));
-  return all_in_case(text.text, wanted);
+  MOTLEY_TRY(const Value text, to_string(runtime, value));
+  MOTLEY_TRY_VOID(runtime.scan(text.string().text().size()));
+  return all_in_case(text.string().text(), wanted);
 }
 
 Result<bool> leaves(Runtime& runtime, const Value& value, const Value& divisor, std::int64_t rest) {

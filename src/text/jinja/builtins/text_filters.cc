@@ -41,21 +41,21 @@ Result<Value> title_words(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const Value whole, to_string(runtime, values[0]));
   const String& string = whole.string();
   const std::string_view text = string.text();
-  MarkedText result;
+  TextBuilder result(runtime);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
     const Character first = character_at(text, at);
     const bool between = parts_words(first.code_point);
     while (at < text.size() && parts_words(character_at(text, at).code_point) == between)
       at += character_at(text, at).bytes;
-    const Value head = part_of(runtime, string, begin, begin + first.bytes);
-    const Value tail = part_of(runtime, string, begin + first.bytes, at);
+    MOTLEY_TRY(const Value head, part_of(runtime, string, begin, begin + first.bytes));
+    MOTLEY_TRY(const Value tail, part_of(runtime, string, begin + first.bytes, at));
     MOTLEY_TRY(const Value upper_head, in_case(runtime, head.string(), Case::upper));
     MOTLEY_TRY(const Value lower_tail, in_case(runtime, tail.string(), Case::lower));
-    result.append(upper_head.string().marked);
-    result.append(lower_tail.string().marked);
+    MOTLEY_TRY_VOID(result.append(upper_head.string().marked));
+    MOTLEY_TRY_VOID(result.append(lower_tail.string().marked));
   }
-  return runtime.text(std::move(result));
+  return result.finish();
 }
 
 Result<Value> center(Runtime& runtime, Arguments& arguments) {
@@ -74,14 +74,23 @@ Result<Value> trim(Runtime& runtime, Arguments& arguments) {
   return strip(runtime, text.string(), Side::both, set);
 }
 
+// str(value), which is no markup even if the value is.
+Result<Value> plain_text(Runtime& runtime, const Value& value) {
+  MOTLEY_TRY(const Value text, to_string(runtime, value));
+  if (!text.string().markup) return text;
+  TextBuilder copy(runtime);
+  MOTLEY_TRY_VOID(copy.append(text.string().marked));
+  return copy.finish();
+}
+
 Result<Value> replace_text(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<4>("replace", {"s", "old", "new", "count"}, 3));
-  MOTLEY_TRY(MarkedText text, to_text(runtime, values[0]));
+  MOTLEY_TRY(const Value text, plain_text(runtime, values[0]));
   MOTLEY_TRY(const Value old, to_string(runtime, values[1]));
   MOTLEY_TRY(const Value put, to_string(runtime, values[2]));
   const bool all = values[3].is(Kind::missing) || values[3].is(Kind::none);
   MOTLEY_TRY(const std::int64_t most, as_count_or(all ? Value() : values[3], -1));
-  return replace(runtime, runtime.text(std::move(text)).string(), old.string(), put.string(), most);
+  return replace(runtime, text.string(), old.string(), put.string(), most);
 }
 
 Result<Value> to_text_filter(Runtime& runtime, Arguments& arguments) {
@@ -91,8 +100,9 @@ Result<Value> to_text_filter(Runtime& runtime, Arguments& arguments) {
 
 Result<Value> safe(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("safe", {"value"}, 1));
-  MOTLEY_TRY(MarkedText text, to_text(runtime, values[0]));
-  return runtime.text(std::move(text), true);
+  TextBuilder text(runtime);
+  MOTLEY_TRY_VOID(append_text(text, runtime, values[0]));
+  return text.finish(true);
 }
 
 Result<Value> escape_filter(Runtime& runtime, Arguments& arguments) {
@@ -103,8 +113,8 @@ Result<Value> escape_filter(Runtime& runtime, Arguments& arguments) {
 
 Result<Value> force_escape(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("forceescape", {"value"}, 1));
-  MOTLEY_TRY(MarkedText text, to_text(runtime, values[0]));
-  return escape_html(runtime, runtime.text(std::move(text)).string());
+  MOTLEY_TRY(const Value text, plain_text(runtime, values[0]));
+  return escape_html(runtime, text.string());
 }
 
 Result<Value> format_filter(Runtime& runtime, Arguments& arguments) {
@@ -112,6 +122,7 @@ Result<Value> format_filter(Runtime& runtime, Arguments& arguments) {
     return failure("can't handle positional and keyword arguments at the same time");
   MOTLEY_TRY(const Value format, to_string(runtime, arguments.positional[0]));
   if (arguments.keyword.empty()) {
+    MOTLEY_TRY_VOID(runtime.reserve(arguments.positional.size(), sizeof(Value)));
     const auto first = arguments.positional.begin() + 1;
     const Value values = runtime.tuple(std::vector<Value>(first, arguments.positional.end()));
     return format_percent(runtime, format.string(), values);
@@ -124,23 +135,29 @@ Result<Value> format_filter(Runtime& runtime, Arguments& arguments) {
 
 Result<Value> join(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<3>("join", {"value", "d", "attribute"}, 1));
-  MarkedText separator;
+  Value separator = runtime.text("");
   if (!values[1].is(Kind::missing)) {
-    MOTLEY_TRY(separator, to_text(runtime, values[1]));
+    MOTLEY_TRY(separator, to_string(runtime, values[1]));
   }
   MOTLEY_TRY(const AttributePath path, AttributePath::read(runtime, values[2]));
   MOTLEY_TRY(Cursor cursor, Cursor::over(values[0]));
-  MarkedText result;
+  TextBuilder result(runtime);
   for (bool first = true;; first = false) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
-    if (item.is(Kind::missing)) return runtime.text(std::move(result));
+    if (item.is(Kind::missing)) return result.finish();
     MOTLEY_TRY(const Value part, path.get(runtime, item));
-    MOTLEY_TRY(const MarkedText text, to_text(runtime, part));
-    if (!first) result.append(separator);
-    result.append(text);
-    MOTLEY_TRY_VOID(runtime.scan(separator.text.size()));
-    MOTLEY_TRY_VOID(runtime.reserve(result.text.size()));
+    if (!first) MOTLEY_TRY_VOID(result.append(separator.string().marked));
+    MOTLEY_TRY_VOID(append_text(result, runtime, part));
   }
+}
+
+// A string of as many blanks as a value says.
+Result<Value> blanks(Runtime& runtime, const Value& count, std::int64_t if_missing) {
+  MOTLEY_TRY(const std::int64_t width, as_count_or(count, if_missing));
+  TextBuilder text(runtime);
+  MOTLEY_TRY_VOID(
+      text.append_times({.text = " "}, width > 0 ? static_cast<std::size_t>(width) : 0));
+  return text.finish();
 }
 
 Result<Value> indent(Runtime& runtime, Arguments& arguments) {
@@ -148,14 +165,8 @@ Result<Value> indent(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const String* const string, as_text(values[0], "indent"));
   MOTLEY_TRY(const bool first_too, as_flag(runtime, values[2]));
   MOTLEY_TRY(const bool blank_too, as_flag(runtime, values[3]));
-  MarkedText margin;
-  if (values[1].is(Kind::string)) {
-    margin = values[1].string().marked;
-  } else {
-    MOTLEY_TRY(const std::int64_t width, as_count_or(values[1], 4));
-    MOTLEY_TRY_VOID(runtime.reserve(width > 0 ? static_cast<std::size_t>(width) : 0));
-    margin.text.assign(width > 0 ? static_cast<std::size_t>(width) : 0, ' ');
-  }
+  MOTLEY_TRY(const Value margin,
+             values[1].is(Kind::string) ? values[1] : blanks(runtime, values[1], 4));
   MOTLEY_TRY(std::vector<Value> lines, split_lines(runtime, *string, false));
   // Python appends a line end before it splits the text into lines.
   const bool ends_line =
@@ -166,15 +177,15 @@ Result<Value> indent(Runtime& runtime, Arguments& arguments) {
   // "\r" and the appended "\n" are one line end
   const bool joins_last = string->text().ends_with('\r');
   if (string->text().empty() || (ends_line && !joins_last)) lines.push_back(runtime.text(""));
-  MOTLEY_TRY_VOID(runtime.reserve(lines.size(), margin.text.size()));
-  MarkedText result;
+  TextBuilder result(runtime);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const String& line = lines[i].string();
-    if (i > 0) result.append("\n", false);
-    if (i == 0 ? first_too : blank_too || !line.text().empty()) result.append(margin);
-    result.append(line.marked);
+    if (i > 0) MOTLEY_TRY_VOID(result.append("\n", false));
+    if (i == 0 ? first_too : blank_too || !line.text().empty())
+      MOTLEY_TRY_VOID(result.append(margin.string().marked));
+    MOTLEY_TRY_VOID(result.append(line.marked));
   }
-  return runtime.text(std::move(result), string->markup);
+  return result.finish(string->markup);
 }
 
 Result<Value> truncate(Runtime& runtime, Arguments& arguments) {
@@ -194,8 +205,9 @@ Result<Value> truncate(Runtime& runtime, Arguments& arguments) {
   const auto size = static_cast<std::int64_t>(length);
   if (size - leeway <= wanted) return values[0];
   MOTLEY_TRY(const String* const string, as_text(values[0], "truncate"));
-  const Value kept = characters_of(runtime, *string, 0,
-                                   static_cast<std::size_t>(std::min(size, wanted - end_length)));
+  MOTLEY_TRY(const Value kept,
+             characters_of(runtime, *string, 0,
+                           static_cast<std::size_t>(std::min(size, wanted - end_length))));
   if (kill_words) return add_texts(runtime, kept.string(), *ellipsis);
   const Value blank = runtime.text(" ");
   MOTLEY_TRY(const std::vector<Value> words,
@@ -205,11 +217,13 @@ Result<Value> truncate(Runtime& runtime, Arguments& arguments) {
 
 Result<Value> word_count(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("wordcount", {"s"}, 1));
-  MOTLEY_TRY(const MarkedText text, to_text(runtime, values[0]));
+  MOTLEY_TRY(const Value counted, to_string(runtime, values[0]));
+  const std::string_view text = counted.string().text();
+  MOTLEY_TRY_VOID(runtime.scan(text.size()));
   std::int64_t count = 0;
   bool inside = false;
-  for (std::size_t at = 0; at < text.text.size();) {
-    const Character character = character_at(text.text, at);
+  for (std::size_t at = 0; at < text.size();) {
+    const Character character = character_at(text, at);
     at += character.bytes;
     const bool word = is_word(character.code_point);
     if (word && !inside) ++count;
@@ -220,32 +234,41 @@ Result<Value> word_count(Runtime& runtime, Arguments& arguments) {
 
 // -------------------------------------------------------------------------------------- encodings
 
-void append_url(MarkedText& out, const MarkedText& text, bool in_query) {
+void append_url_byte(std::string& out, char each, bool in_query) {
   constexpr std::string_view hex = "0123456789ABCDEF";
   constexpr std::string_view kept = "_.-~";
-  for (std::size_t i = 0; i < text.text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text.text[i]);
-    const bool is_plain = byte < 0x80 && (has(byte, alpha | decimal) ||
-                                          kept.find(text.text[i]) != std::string_view::npos);
-    const bool untrusted = text.any_untrusted(i, i + 1);
-    if (is_plain || (byte == '/' && !in_query)) {
-      out.append(text.text.substr(i, 1), untrusted);
-    } else if (byte == ' ' && in_query) {
-      out.append("+", untrusted);
-    } else {
-      const char code[] = {'%', hex[byte >> 4U], hex[byte & 0xFU]};
-      out.append(std::string_view(code, 3), untrusted);
-    }
+  const auto byte = static_cast<unsigned char>(each);
+  const bool is_plain =
+      byte < 0x80 && (has(byte, alpha | decimal) || kept.find(each) != std::string_view::npos);
+  if (is_plain || (byte == '/' && !in_query)) {
+    out += each;
+  } else if (byte == ' ' && in_query) {
+    out += '+';
+  } else {
+    out += {'%', hex[byte >> 4U], hex[byte & 0xFU]};
   }
+}
+
+Result<void> append_url(TextBuilder& out, const MarkedText& text, bool in_query) {
+  std::string piece;
+  return for_each_run(text, [&](std::size_t at, std::size_t end, bool untrusted) -> Result<void> {
+    while (at < end) {
+      piece.clear();
+      for (; at < end && piece.size() < piece_bytes; ++at)
+        append_url_byte(piece, text.text[at], in_query);
+      MOTLEY_TRY_VOID(out.append(piece, untrusted));
+    }
+    return {};
+  });
 }
 
 Result<Value> url_encode(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("urlencode", {"value"}, 1));
-  MarkedText result;
+  TextBuilder result(runtime);
   if (values[0].is(Kind::string) || !Cursor::can_walk(values[0])) {
-    MOTLEY_TRY(const MarkedText text, to_text(runtime, values[0]));
-    append_url(result, text, false);
-    return runtime.text(std::move(result));
+    MOTLEY_TRY(const Value text, to_string(runtime, values[0]));
+    MOTLEY_TRY_VOID(append_url(result, text.string().marked, false));
+    return result.finish();
   }
   const bool is_dict = values[0].is(Kind::dict);
   const Value pairs =
@@ -255,16 +278,15 @@ Result<Value> url_encode(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(Cursor cursor, Cursor::over(pairs));
   for (bool first = true;; first = false) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
-    if (item.is(Kind::missing)) return runtime.text(std::move(result));
+    if (item.is(Kind::missing)) return result.finish();
     MOTLEY_TRY(const std::vector<Value> pair, to_vector(runtime, item));
     if (pair.size() != 2) return failure("urlencode takes pairs of a key and a value");
-    MOTLEY_TRY(const MarkedText key, to_text(runtime, pair[0]));
-    MOTLEY_TRY(const MarkedText value, to_text(runtime, pair[1]));
-    if (!first) result.append("&", false);
-    append_url(result, key, true);
-    result.append("=", false);
-    append_url(result, value, true);
-    MOTLEY_TRY_VOID(runtime.reserve(result.text.size()));
+    MOTLEY_TRY(const Value key, to_string(runtime, pair[0]));
+    MOTLEY_TRY(const Value value, to_string(runtime, pair[1]));
+    if (!first) MOTLEY_TRY_VOID(result.append("&", false));
+    MOTLEY_TRY_VOID(append_url(result, key.string().marked, true));
+    MOTLEY_TRY_VOID(result.append("=", false));
+    MOTLEY_TRY_VOID(append_url(result, value.string().marked, true));
   }
 }
 
@@ -282,25 +304,22 @@ Result<Value> to_json_filter(Runtime& runtime, Arguments& arguments) {
   if (has_lines && !margin.is(Kind::missing) && !margin.is(Kind::none)) {
     style.pretty = true;
     style.item_separator.text = ",";
-    if (margin.is(Kind::string)) {
-      style.indent = margin.string().marked;
-    } else {
-      MOTLEY_TRY(const std::int64_t width, as_count(margin));
-      MOTLEY_TRY_VOID(runtime.reserve(width > 0 ? static_cast<std::size_t>(width) : 0));
-      style.indent.text.assign(width > 0 ? static_cast<std::size_t>(width) : 0, ' ');
-    }
+    MOTLEY_TRY(const Value indent, margin.is(Kind::string) ? margin : blanks(runtime, margin, 0));
+    MOTLEY_TRY_VOID(runtime.reserve(indent.string().text().size()));
+    style.indent = indent.string().marked;
   }
   if (!values[3].is(Kind::missing) && !values[3].is(Kind::none)) {
     MOTLEY_TRY(const std::vector<Value> pair, to_vector(runtime, values[3]));
     if (pair.size() != 2)
-      return failure("tojson takes two separators: between items, and behind keys");
+      return failure("tojson takes two separators: between items, and after keys");
     MOTLEY_TRY(const String* const item, as_text(pair[0], "tojson"));
     MOTLEY_TRY(const String* const key, as_text(pair[1], "tojson"));
+    MOTLEY_TRY_VOID(runtime.scan(item->text().size() + key->text().size()));
+    MOTLEY_TRY_VOID(runtime.reserve(2, item->text().size() + key->text().size()));
     style.item_separator = item->marked;
     style.key_separator = key->marked;
   }
-  MOTLEY_TRY(MarkedText text, to_json(runtime, values[0], style));
-  return runtime.text(std::move(text));
+  return to_json(runtime, values[0], style);
 }
 
 constexpr Filter filters[] = {

@@ -1,5 +1,7 @@
 #include "text/jinja/syntax/cursor.h"
 
+#include <algorithm>
+
 #include "base/cat.h"
 #include "text/jinja/values/characters.h"
 
@@ -74,9 +76,12 @@ Result<std::vector<Value>> to_vector(Runtime& runtime, const Value& value) {
   while (true) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) return items;
+    if (items.size() == items.capacity()) {
+      MOTLEY_TRY_VOID(runtime.reserve(1 + (3 * items.size()), sizeof(Value)));
+      // For the rest of the rendering: the caller may keep them.
+      runtime.heap().count(std::max<std::size_t>(1, items.size()) * sizeof(Value));
+    }
     items.push_back(item);
-    // The size of the list is checked while it grows.
-    if (items.size() % 4096 == 0) MOTLEY_TRY_VOID(runtime.reserve(items.size(), sizeof(Value)));
   }
 }
 

@@ -18,8 +18,7 @@ Result<Value> format_percent(Runtime& runtime, const String& format, const Value
 // "{} of {count}".format(...)
 Result<Value> format_braces(Runtime& runtime, const String& format, const Arguments& arguments);
 
-// format(value, specification), as in "{:>8.2f}"
-Result<MarkedText> format_value(Runtime& runtime, const Value& value,
-                                std::string_view specification);
+// format(value, specification), as in "{:>8.2f}": a string.
+Result<Value> format_value(Runtime& runtime, const Value& value, std::string_view specification);
 
 }  // namespace motley::text::jinja

@@ -20,35 +20,34 @@ class BraceFormat {
 
   Result<Value> run() {
     MOTLEY_TRY_VOID(runtime_.scan(format_.text().size()));
-    MOTLEY_TRY(MarkedText out, expand(0, format_.text().size(), 2));
-    return runtime_.text(std::move(out), format_.markup);
+    TextBuilder out(runtime_);
+    MOTLEY_TRY_VOID(expand(0, format_.text().size(), 2, out));
+    return out.finish(format_.markup);
   }
 
  private:
-  // The format between two bytes with its fields filled in.
-  Result<MarkedText> expand(std::size_t begin, std::size_t end, int nesting) {
+  // Appends the format between two bytes with its fields filled in.
+  Result<void> expand(std::size_t begin, std::size_t end, int nesting, TextBuilder& out) {
     if (nesting == 0) return failure("Max string recursion exceeded");
     const std::string_view text = format_.text();
-    MarkedText out;
     for (std::size_t at = begin; at < end;) {
       const std::size_t brace = std::min(text.substr(0, end).find_first_of("{}", at), end);
-      if (brace > at) out.append(format_.marked.part(at, brace));
+      MOTLEY_TRY_VOID(runtime_.step());
+      MOTLEY_TRY_VOID(out.append_part(format_.marked, at, brace));
       if (brace == end) break;
       at = brace + 1;
       if (at < end && text[at] == text[brace]) {
-        out.append(format_.marked.part(brace, at++));
+        MOTLEY_TRY_VOID(out.append_part(format_.marked, brace, at++));
         continue;
       }
       if (text[brace] == '}') return failure("Single '}' encountered in format string");
-      MOTLEY_TRY(const MarkedText field, expand_field(at, end, nesting));
-      out.append(field);
-      MOTLEY_TRY_VOID(runtime_.reserve(out.text.size()));
+      MOTLEY_TRY_VOID(expand_field(at, end, nesting, out));
     }
-    return out;
+    return {};
   }
 
-  // The field whose name begins at `at`, which is moved behind its closing brace.
-  Result<MarkedText> expand_field(std::size_t& at, std::size_t end, int nesting) {
+  // Appends the field whose name begins at `at`, which is moved past its closing brace.
+  Result<void> expand_field(std::size_t& at, std::size_t end, int nesting, TextBuilder& out) {
     const std::string_view text = format_.text();
     int depth = 1;
     std::size_t close = at;
@@ -68,21 +67,18 @@ class BraceFormat {
     }
     MOTLEY_TRY(Value value, value_of(head));
     if (conversion == 'r' || conversion == 'a') {
-      MOTLEY_TRY(MarkedText quoted, represent(runtime_, value));
-      value = runtime_.text(std::move(quoted));
+      MOTLEY_TRY(value, represent(runtime_, value));
     } else if (conversion == 's') {
       MOTLEY_TRY(value, to_string(runtime_, value));
     } else if (conversion != 0) {
       return failure("Unknown conversion specifier");
     }
-    MarkedText specification;
-    if (colon < close) {
-      MOTLEY_TRY(specification, expand(colon + 1, close, nesting - 1));
-    }
+    TextBuilder specification(runtime_);
+    if (colon < close) MOTLEY_TRY_VOID(expand(colon + 1, close, nesting - 1, specification));
     at = close + 1;
-    MOTLEY_TRY(MarkedText shown, format_value(runtime_, value, specification.text));
-    if (!format_.markup) return shown;
-    return escaped(String(std::move(shown), value.is(Kind::string) && value.string().markup));
+    MOTLEY_TRY(const Value shown, format_value(runtime_, value, specification.text().text));
+    const bool escapes = format_.markup && !(value.is(Kind::string) && value.string().markup);
+    return escapes ? append_escaped(out, shown.string().marked) : out.append(shown.string().marked);
   }
 
   Result<Value> value_of(std::string_view name) {
@@ -113,9 +109,10 @@ class BraceFormat {
     const bool is_number = std::ranges::all_of(name, ascii::is_digit);
     if (!is_number) {
       for (const auto& [key, value] : arguments_.keyword) {
+        MOTLEY_TRY_VOID(runtime_.step(key.size() == name.size() ? 1 + (name.size() / 64) : 1));
         if (key == name) return value;
       }
-      return failure(cat("format() lacks the argument ", quote(name)));
+      return failure(cat("format() lacks the argument ", quote(shortened(name))));
     }
     std::size_t digits = 0;
     const std::size_t index =

@@ -8,6 +8,12 @@
 
 namespace motley::text::jinja {
 
+Result<void> count_digits(Runtime& runtime, std::int64_t digits) {
+  const std::size_t bytes = digits > 0 ? static_cast<std::size_t>(digits) : 0;
+  MOTLEY_TRY_VOID(runtime.reserve(5, bytes));
+  return runtime.step(1 + (bytes / 16));
+}
+
 std::int64_t read_amount(std::string_view text, std::size_t& at) {
   constexpr std::int64_t most = 1'000'000'000;
   std::int64_t number = 0;

@@ -43,7 +43,7 @@ struct PercentField {
 class PercentFormat {
  public:
   PercentFormat(Runtime& runtime, const String& format, const Value& values)
-      : runtime_(runtime), format_(format), values_(values) {}
+      : runtime_(runtime), format_(format), values_(values), out_(runtime) {}
 
   Result<Value> run() {
     const std::string_view text = format_.text();
@@ -51,19 +51,19 @@ class PercentFormat {
     std::size_t begin = 0;
     while (true) {
       const std::size_t at = std::min(text.find('%', begin), text.size());
-      if (at > begin) out_.append(format_.marked.part(begin, at));
+      MOTLEY_TRY_VOID(out_.append_part(format_.marked, begin, at));
       if (at == text.size()) break;
       begin = at + 1;
+      MOTLEY_TRY_VOID(runtime_.step());
       MOTLEY_TRY(const PercentField field, read_field(begin));
       MOTLEY_TRY_VOID(write(field));
-      MOTLEY_TRY_VOID(runtime_.reserve(out_.text.size()));
     }
     // A mapping may have unused entries; so may, in Python, anything that can be indexed.
     const bool may_rest = used_mapping_ || values_.is(Kind::dict) || values_.is(Kind::list) ||
                           values_.is(Kind::range) || values_.is(Kind::undefined);
     if (!may_rest && taken_ < given())
       return failure("not all arguments converted during string formatting");
-    return runtime_.text(std::move(out_), format_.markup);
+    return out_.finish(format_.markup);
   }
 
  private:
@@ -128,13 +128,15 @@ class PercentFormat {
     used_mapping_ = true;
     const std::string_view key =
         format_.text().substr(field.key_begin, field.key_end - field.key_begin);
+    MOTLEY_TRY_VOID(runtime_.step(key.size() / 4));
     const Value* const found = values_.dict().find(key);
-    if (found == nullptr) return failure(cat("the format's mapping lacks the key ", quote(key)));
+    if (found == nullptr)
+      return failure(cat("the format's mapping lacks the key ", quote(shortened(key))));
     return *found;
   }
 
   Result<void> write(const PercentField& field) {
-    if (field.type == '%') return out_.append("%", false), Result<void>();
+    if (field.type == '%') return out_.append("%", false);
     MOTLEY_TRY(const Value value, value_of(field));
     const auto is_one_of = [&](std::string_view types) {
       return types.find(field.type) != std::string_view::npos;
@@ -147,24 +149,28 @@ class PercentFormat {
   }
 
   Result<void> put(const PercentField& field, const MarkedText& text) {
+    const MarkedText blank{.text = " "};
     const std::int64_t length = utf8::count(text.text);
     const std::size_t space =
         field.width > length ? static_cast<std::size_t>(field.width - length) : 0;
-    MOTLEY_TRY_VOID(runtime_.reserve(out_.text.size() + space));
-    if (!field.left) out_.append(std::string(space, ' '), false);
-    out_.append(text);
-    if (field.left) out_.append(std::string(space, ' '), false);
-    return {};
+    if (!field.left) MOTLEY_TRY_VOID(out_.append_times(blank, space));
+    MOTLEY_TRY_VOID(out_.append(text));
+    return field.left ? out_.append_times(blank, space) : Result<void>();
   }
 
   Result<void> write_text(const PercentField& field, const Value& value) {
-    MOTLEY_TRY(MarkedText text,
-               field.type == 's' ? to_text(runtime_, value) : represent(runtime_, value));
-    if (format_.markup)
-      text = escaped(String(std::move(text), value.is(Kind::string) && value.string().markup));
-    if (field.precision >= 0)
-      text = text.part(0, byte_of_character(text.text, static_cast<std::size_t>(field.precision)));
-    return put(field, text);
+    MOTLEY_TRY(Value text,
+               field.type == 's' ? to_string(runtime_, value) : represent(runtime_, value));
+    if (format_.markup && !(value.is(Kind::string) && value.string().markup)) {
+      MOTLEY_TRY(text, escape_html(runtime_, text.string()));
+    }
+    MOTLEY_TRY_VOID(runtime_.scan(text.string().text().size()));
+    if (field.precision >= 0) {
+      const std::size_t end =
+          byte_of_character(text.string().text(), static_cast<std::size_t>(field.precision));
+      MOTLEY_TRY(text, part_of(runtime_, text.string(), 0, end));
+    }
+    return put(field, text.string().marked);
   }
 
   Result<void> write_character(const PercentField& field, const Value& value) {
@@ -187,7 +193,7 @@ class PercentFormat {
     sign += prefix;
     const auto length = static_cast<std::int64_t>(sign.size() + digits.size());
     if (field.zero && !field.left && field.width > length) {
-      MOTLEY_TRY_VOID(runtime_.reserve(static_cast<std::size_t>(field.width)));
+      MOTLEY_TRY_VOID(count_digits(runtime_, field.width));
       digits.insert(0, static_cast<std::size_t>(field.width - length), '0');
     }
     return put(field, MarkedText{.text = sign + digits});
@@ -196,7 +202,7 @@ class PercentFormat {
   // Up to the field's precision.
   Result<std::string> with_zeros(const PercentField& field, std::string digits) const {
     if (field.precision > static_cast<std::int64_t>(digits.size())) {
-      MOTLEY_TRY_VOID(runtime_.reserve(static_cast<std::size_t>(field.precision)));
+      MOTLEY_TRY_VOID(count_digits(runtime_, field.precision));
       digits.insert(0, static_cast<std::size_t>(field.precision) - digits.size(), '0');
     }
     return digits;
@@ -242,7 +248,7 @@ class PercentFormat {
       return failure(cat("must be real number, not ", type_name(value)));
     }
     const std::int64_t precision = field.precision < 0 ? 6 : field.precision;
-    MOTLEY_TRY_VOID(runtime_.reserve(static_cast<std::size_t>(precision)));
+    MOTLEY_TRY_VOID(count_digits(runtime_, precision));
     std::string digits =
         float_digits(number, field.type, static_cast<int>(precision), field.alternate);
     return write_number(field, std::signbit(number) && !std::isnan(number), "", std::move(digits));
@@ -253,7 +259,7 @@ class PercentFormat {
   const Value& values_;
   std::size_t taken_ = 0;
   bool used_mapping_ = false;
-  MarkedText out_;
+  TextBuilder out_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "text/jinja/values/format_digits.h"
 #include "text/jinja/values/numbers.h"
 #include "text/jinja/values/represent.h"
+#include "text/jinja/values/strings.h"
 
 namespace motley::text::jinja {
 namespace {
@@ -74,27 +75,21 @@ void group(std::string& digits, char separator, std::size_t size) {
   for (std::size_t at = whole; at > size; at -= size) digits.insert(at - size, 1, separator);
 }
 
-Result<MarkedText> aligned(Runtime& runtime, const Specification& spec, std::string_view sign,
-                           const MarkedText& body, char otherwise) {
+Result<Value> aligned(Runtime& runtime, const Specification& spec, std::string_view sign,
+                      const MarkedText& body, char otherwise) {
+  MOTLEY_TRY_VOID(runtime.scan(body.text.size()));
   const auto length = static_cast<std::int64_t>(sign.size()) + utf8::count(body.text);
   const std::size_t space = spec.width > length ? static_cast<std::size_t>(spec.width - length) : 0;
-  MOTLEY_TRY_VOID(runtime.reserve(space, spec.fill.size()));
   const char align = spec.align != 0 ? spec.align : otherwise;
   const std::size_t before = align == '<' ? 0 : align == '^' ? space / 2 : space;
-  MarkedText result;
-  const auto fill = [&](std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) result.append(spec.fill, false);
-  };
-  if (align == '=') {
-    result.append(sign, false);
-    fill(before);
-  } else {
-    fill(before);
-    result.append(sign, false);
-  }
-  result.append(body);
-  fill(space - before);
-  return result;
+  const MarkedText fill{.text = spec.fill};
+  TextBuilder result(runtime);
+  if (align == '=') MOTLEY_TRY_VOID(result.append(sign, false));
+  MOTLEY_TRY_VOID(result.append_times(fill, before));
+  if (align != '=') MOTLEY_TRY_VOID(result.append(sign, false));
+  MOTLEY_TRY_VOID(result.append(body));
+  MOTLEY_TRY_VOID(result.append_times(fill, space - before));
+  return result.finish();
 }
 
 Error unknown_type(char type, std::string_view object) {
@@ -102,15 +97,15 @@ Error unknown_type(char type, std::string_view object) {
                      " for object of type '", object, "'"));
 }
 
-Result<MarkedText> format_text(Runtime& runtime, const MarkedText& text,
-                               const Specification& spec) {
+Result<Value> format_text(Runtime& runtime, const String& text, const Specification& spec) {
   if (spec.type != 0 && spec.type != 's') return unknown_type(spec.type, "str");
   if (spec.sign != '-' || spec.alternate || spec.grouping != 0 || spec.align == '=')
     return failure("this part of a format specifier is not allowed for strings");
-  MarkedText cut = text;
-  if (spec.precision >= 0)
-    cut = text.part(0, byte_of_character(text.text, static_cast<std::size_t>(spec.precision)));
-  return aligned(runtime, spec, "", cut, '<');
+  if (spec.precision < 0) return aligned(runtime, spec, "", text.marked, '<');
+  MOTLEY_TRY_VOID(runtime.scan(text.text().size()));
+  const std::size_t end = byte_of_character(text.text(), static_cast<std::size_t>(spec.precision));
+  MOTLEY_TRY(const Value cut, part_of(runtime, text, 0, end));
+  return aligned(runtime, spec, "", cut.string().marked, '<');
 }
 
 std::string_view sign_of(bool negative, const Specification& spec) {
@@ -139,13 +134,13 @@ std::string short_digits(double number, int precision) {
              std::string_view(scientific).substr(mark));
 }
 
-Result<MarkedText> format_float(Runtime& runtime, double number, const Specification& spec) {
+Result<Value> format_float(Runtime& runtime, double number, const Specification& spec) {
   char type = spec.type;
   if (type == 'n') type = 'g';
   if (type != 0 && std::string_view("eEfFgG%").find(type) == std::string_view::npos)
     return unknown_type(type, "float");
   const auto precision = static_cast<int>(spec.precision);
-  MOTLEY_TRY_VOID(runtime.reserve(spec.precision < 0 ? 0 : static_cast<std::size_t>(precision)));
+  MOTLEY_TRY_VOID(count_digits(runtime, spec.precision));
   std::string digits;
   if (type == 0 && spec.precision < 0) {
     digits = float_repr(std::fabs(number));
@@ -163,8 +158,8 @@ Result<MarkedText> format_float(Runtime& runtime, double number, const Specifica
                  spec.zero ? '=' : '>');
 }
 
-Result<MarkedText> format_big_integer(Runtime& runtime, const BigInteger& number,
-                                      const Specification& spec) {
+Result<Value> format_big_integer(Runtime& runtime, const BigInteger& number,
+                                 const Specification& spec) {
   const char type = spec.type == 0 || spec.type == 'n' ? 'd' : spec.type;
   if (std::string_view("eEfFgG%").find(type) != std::string_view::npos)
     return format_float(runtime, as_double(number), spec);
@@ -176,8 +171,7 @@ Result<MarkedText> format_big_integer(Runtime& runtime, const BigInteger& number
   return aligned(runtime, spec, sign_of(negative, spec), body, spec.zero ? '=' : '>');
 }
 
-Result<MarkedText> format_integer(Runtime& runtime, std::int64_t number,
-                                  const Specification& spec) {
+Result<Value> format_integer(Runtime& runtime, std::int64_t number, const Specification& spec) {
   const char type = spec.type == 0 || spec.type == 'n' ? 'd' : spec.type;
   if (std::string_view("eEfFgG%").find(type) != std::string_view::npos)
     return format_float(runtime, static_cast<double>(number), spec);
@@ -203,13 +197,12 @@ Result<MarkedText> format_integer(Runtime& runtime, std::int64_t number,
 
 }  // namespace
 
-Result<MarkedText> format_value(Runtime& runtime, const Value& value,
-                                std::string_view specification) {
-  if (specification.empty()) return to_text(runtime, value);
+Result<Value> format_value(Runtime& runtime, const Value& value, std::string_view specification) {
+  if (specification.empty()) return to_string(runtime, value);
   MOTLEY_TRY(const Specification spec, read_specification(specification));
   switch (value.kind()) {
     case Kind::string:
-      return format_text(runtime, value.string().marked, spec);
+      return format_text(runtime, value.string(), spec);
     case Kind::boolean:
       return format_integer(runtime, value.boolean() ? 1 : 0, spec);
     case Kind::integer:

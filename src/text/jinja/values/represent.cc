@@ -21,7 +21,7 @@ void append_hex(std::string& text, char32_t value, int digits) {
 }
 
 // Appends a part of a Python string literal.
-void append_escaped(std::string& text, std::string_view piece, char quote) {
+void append_quotable(std::string& text, std::string_view piece, char quote) {
   for (std::size_t at = 0; at < piece.size();) {
     const Character character = character_at(piece, at);
     const char32_t point = character.code_point;
@@ -99,68 +99,63 @@ void append_json_escaped(std::string& text, std::string_view piece, bool ascii) 
 // Applies `escape` to the string's bytes and keeps their marks; the quotes are untrusted if
 // anything between them is.
 template <class Escape>
-void append_quoted(MarkedText& out, const String& string, std::string_view quote, Escape escape) {
-  out.append(quote, string.any_untrusted());
-  std::size_t at = 0;
+Result<void> append_quoted(TextBuilder& out, const String& string, std::string_view quote,
+                           Escape escape) {
+  MOTLEY_TRY_VOID(out.append(quote, string.any_untrusted()));
   std::string piece;
-  const auto put = [&](std::size_t end, bool untrusted) {
-    piece.clear();
-    escape(piece, string.text().substr(at, end - at));
-    out.append(piece, untrusted);
-    at = end;
+  const auto convert = [&](std::size_t at, std::size_t end, bool untrusted) -> Result<void> {
+    while (at < end) {
+      std::size_t next = std::min(at + piece_bytes, end);
+      // Runs end between characters.
+      if (next < end) next = character_before(string.text(), next);
+      piece.clear();
+      escape(piece, string.text().substr(at, next - at));
+      MOTLEY_TRY_VOID(out.append(piece, untrusted));
+      at = next;
+    }
+    return {};
   };
-  for (const Span span : string.marked.untrusted) {
-    put(span.begin, false);
-    put(span.end, true);
-  }
-  put(string.text().size(), false);
-  out.append(quote, string.any_untrusted());
+  MOTLEY_TRY_VOID(for_each_run(string.marked, convert));
+  return out.append(quote, string.any_untrusted());
 }
 
 // Writes one value into one text.
 class Writer {
  public:
-  explicit Writer(Runtime& runtime) : runtime_(runtime) {}
-  MarkedText take() { return std::move(out_); }
+  Writer(TextBuilder& out, Runtime& runtime) : runtime_(runtime), out_(out) {}
 
  protected:
   Result<Depth> begin() {
     MOTLEY_TRY_VOID(runtime_.step());
-    MOTLEY_TRY_VOID(runtime_.reserve(out_.text.size()));
     return runtime_.deeper();
   }
-  void put(std::string_view text) { out_.append(text, false); }
+  Result<void> put(std::string_view text) { return out_.append(text, false); }
 
   Runtime& runtime_;
-  MarkedText out_;
+  TextBuilder& out_;
 };
 
 class ReprWriter : public Writer {
  public:
   using Writer::Writer;
 
-  Result<void> write(const Value& value) {
+  // By value: a loop that reads its items may change the list that is being written.
+  Result<void> write(Value value) {
     MOTLEY_TRY(const auto deeper, begin());
     switch (value.kind()) {
       case Kind::missing:
       case Kind::undefined:
-        put("Undefined");
-        return {};
+        return put("Undefined");
       case Kind::none:
-        put("None");
-        return {};
+        return put("None");
       case Kind::boolean:
-        put(value.boolean() ? "True" : "False");
-        return {};
+        return put(value.boolean() ? "True" : "False");
       case Kind::integer:
-        put(cat(value.integer()));
-        return {};
+        return put(cat(value.integer()));
       case Kind::big_integer:
-        put(value.big_integer().digits);
-        return {};
+        return put(value.big_integer().digits);
       case Kind::number:
-        put(float_repr(value.number()));
-        return {};
+        return put(float_repr(value.number()));
       case Kind::string:
         return write_string(value.string());
       case Kind::list:
@@ -176,24 +171,19 @@ class ReprWriter : public Writer {
       case Kind::range:
         return write_range(value.range());
       case Kind::generator:
-        put("<generator object>");
-        return {};
+        return put("<generator object>");
       case Kind::name_space:
-        put("<Namespace ");
+        MOTLEY_TRY_VOID(put("<Namespace "));
         MOTLEY_TRY_VOID(write_dict(value.name_space().attributes));
-        put(">");
-        return {};
+        return put(">");
       case Kind::callable:
-        put(value.callable().name());
-        return {};
+        return put(value.callable().name());
       case Kind::loop: {
         MOTLEY_TRY(const std::size_t length, value.loop().length(runtime_));
-        put(cat("<LoopContext ", value.loop().index0 + 1, "/", length, ">"));
-        return {};
+        return put(cat("<LoopContext ", value.loop().index0 + 1, "/", length, ">"));
       }
       case Kind::cycler:
-        put("<Cycler object>");
-        return {};
+        return put("<Cycler object>");
     }
     return {};
   }
@@ -201,59 +191,58 @@ class ReprWriter : public Writer {
  private:
   Result<void> write_string(const String& string) {
     MOTLEY_TRY_VOID(runtime_.scan(string.text().size()));
-    if (string.markup) put("Markup(");
+    if (string.markup) MOTLEY_TRY_VOID(put("Markup("));
     const bool has_single = string.text().find('\'') != std::string_view::npos;
     const bool has_double = string.text().find('"') != std::string_view::npos;
     const char quote = has_single && !has_double ? '"' : '\'';
-    append_quoted(
-        out_, string, std::string_view(&quote, 1),
-        [quote](std::string& text, std::string_view piece) { append_escaped(text, piece, quote); });
-    if (string.markup) put(")");
-    return {};
+    MOTLEY_TRY_VOID(append_quoted(out_, string, std::string_view(&quote, 1),
+                                  [quote](std::string& text, std::string_view piece) {
+                                    append_quotable(text, piece, quote);
+                                  }));
+    return string.markup ? put(")") : Result<void>();
   }
 
   Result<void> write_items(std::string_view open, const std::vector<Value>& items,
                            std::string_view close) {
-    put(open);
+    MOTLEY_TRY_VOID(put(open));
     for (std::size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) put(", ");
+      if (i > 0) MOTLEY_TRY_VOID(put(", "));
       MOTLEY_TRY_VOID(write(items[i]));
     }
-    put(close);
-    return {};
+    return put(close);
   }
 
   Result<void> write_dict(const Dict& dict) {
-    put("{");
+    MOTLEY_TRY_VOID(put("{"));
     for (std::size_t i = 0; i < dict.size(); ++i) {
-      if (i > 0) put(", ");
+      if (i > 0) MOTLEY_TRY_VOID(put(", "));
       MOTLEY_TRY_VOID(write(dict.entries()[i].first));
-      put(": ");
+      MOTLEY_TRY_VOID(put(": "));
       MOTLEY_TRY_VOID(write(dict.entries()[i].second));
     }
-    put("}");
-    return {};
+    return put("}");
   }
 
   Result<void> write_view(const Value& value) {
     MOTLEY_TRY(const std::vector<Value> items, to_vector(runtime_, value));
-    put(type_name(value));
+    MOTLEY_TRY_VOID(put(type_name(value)));
     return write_items("([", items, "])");
   }
 
   Result<void> write_range(const Range& range) {
-    put(cat("range(", range.start, ", ", range.stop));
-    if (range.step != 1) put(cat(", ", range.step));
-    put(")");
-    return {};
+    MOTLEY_TRY_VOID(put(cat("range(", range.start, ", ", range.stop)));
+    if (range.step != 1) MOTLEY_TRY_VOID(put(cat(", ", range.step)));
+    return put(")");
   }
 };
 
 class JsonWriter : public Writer {
  public:
-  JsonWriter(Runtime& runtime, const JsonStyle& style) : Writer(runtime), style_(style) {}
+  JsonWriter(TextBuilder& out, Runtime& runtime, const JsonStyle& style)
+      : Writer(out, runtime), style_(style) {}
 
-  Result<void> write(const Value& value) {
+  // By value: a loop that reads its items may change the list that is being written.
+  Result<void> write(Value value) {
     MOTLEY_TRY(const auto deeper, begin());
     switch (value.kind()) {
       case Kind::string:
@@ -269,8 +258,7 @@ class JsonWriter : public Writer {
     const std::string text = scalar(value);
     if (text.empty())
       return failure(cat("Object of type ", type_name(value), " is not JSON serializable"));
-    put(text);
-    return {};
+    return put(text);
   }
 
  private:
@@ -295,52 +283,53 @@ class JsonWriter : public Writer {
 
   Result<void> write_string(const String& string) {
     MOTLEY_TRY_VOID(runtime_.scan(string.text().size()));
-    append_quoted(out_, string, "\"", [this](std::string& text, std::string_view piece) {
+    return append_quoted(out_, string, "\"", [this](std::string& text, std::string_view piece) {
       append_json_escaped(text, piece, style_.ascii);
     });
-    return {};
   }
 
   Result<void> new_line() {
     if (!style_.pretty) return {};
-    MOTLEY_TRY_VOID(runtime_.reserve(level_, style_.indent.text.size()));
-    put("\n");
-    for (std::size_t i = 0; i < level_; ++i) out_.append(style_.indent);
-    return {};
+    MOTLEY_TRY_VOID(put("\n"));
+    return out_.append_times(style_.indent, level_);
   }
 
   Result<void> write_list(const std::vector<Value>& items) {
-    if (items.empty()) return put("[]"), Result<void>();
-    put("[");
+    if (items.empty()) return put("[]");
+    MOTLEY_TRY_VOID(put("["));
     ++level_;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out_.append(style_.item_separator);
+      if (i > 0) MOTLEY_TRY_VOID(out_.append(style_.item_separator));
       MOTLEY_TRY_VOID(new_line());
       MOTLEY_TRY_VOID(write(items[i]));
     }
     --level_;
     MOTLEY_TRY_VOID(new_line());
-    put("]");
-    return {};
+    return put("]");
   }
 
   Result<void> write_dict(const Dict& dict) {
-    if (dict.size() == 0) return put("{}"), Result<void>();
-    std::vector<Dict::Entry> entries = dict.entries();
-    if (style_.sort_keys) MOTLEY_TRY_VOID(sort_entries(entries));
-    put("{");
+    if (dict.size() == 0) return put("{}");
+    std::vector<std::size_t> order;
+    Held held(runtime_);
+    if (style_.sort_keys) {
+      MOTLEY_TRY_VOID(held.grow(dict.size() * sizeof(std::size_t)));
+      MOTLEY_TRY(order, order_of_keys(dict));
+    }
+    MOTLEY_TRY_VOID(put("{"));
     ++level_;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (i > 0) out_.append(style_.item_separator);
+    // Writing the entries changes no dict.
+    for (std::size_t i = 0; i < dict.size(); ++i) {
+      const auto& [key, value] = dict.entries()[style_.sort_keys ? order[i] : i];
+      if (i > 0) MOTLEY_TRY_VOID(out_.append(style_.item_separator));
       MOTLEY_TRY_VOID(new_line());
-      MOTLEY_TRY_VOID(write_key(entries[i].first));
-      out_.append(style_.key_separator);
-      MOTLEY_TRY_VOID(write(entries[i].second));
+      MOTLEY_TRY_VOID(write_key(key));
+      MOTLEY_TRY_VOID(out_.append(style_.key_separator));
+      MOTLEY_TRY_VOID(write(value));
     }
     --level_;
     MOTLEY_TRY_VOID(new_line());
-    put("}");
-    return {};
+    return put("}");
   }
 
   Result<void> write_key(const Value& key) {
@@ -348,20 +337,16 @@ class JsonWriter : public Writer {
     const std::string text = scalar(key);
     if (text.empty())
       return failure(cat("keys must be str, int, float, bool or None, not ", type_name(key)));
-    put(cat("\"", text, "\""));
-    return {};
+    return put(cat("\"", text, "\""));
   }
 
-  Result<void> sort_entries(std::vector<Dict::Entry>& entries) {
+  Result<std::vector<std::size_t>> order_of_keys(const Dict& dict) {
+    MOTLEY_TRY_VOID(runtime_.step(dict.size()));
+    MOTLEY_TRY_VOID(runtime_.reserve(dict.size(), sizeof(Value)));
     std::vector<Value> keys;
-    keys.reserve(entries.size());
-    for (const auto& entry : entries) keys.push_back(entry.first);
-    MOTLEY_TRY(const std::vector<std::size_t> order, sorted_order(runtime_, keys, false));
-    std::vector<Dict::Entry> sorted;
-    sorted.reserve(entries.size());
-    for (const std::size_t at : order) sorted.push_back(entries[at]);
-    entries = std::move(sorted);
-    return {};
+    keys.reserve(dict.size());
+    for (const auto& entry : dict.entries()) keys.push_back(entry.first);
+    return sorted_order(runtime_, keys, false);
   }
 
   const JsonStyle& style_;
@@ -370,31 +355,33 @@ class JsonWriter : public Writer {
 
 }  // namespace
 
-Result<MarkedText> represent(Runtime& runtime, const Value& value) {
-  ReprWriter writer(runtime);
-  MOTLEY_TRY_VOID(writer.write(value));
-  return writer.take();
+Result<void> append_represented(TextBuilder& out, Runtime& runtime, const Value& value) {
+  return ReprWriter(out, runtime).write(value);
 }
 
-Result<MarkedText> to_text(Runtime& runtime, const Value& value) {
-  if (value.is(Kind::string)) {
-    MOTLEY_TRY_VOID(runtime.scan(value.string().text().size()));
-    return value.string().marked;
-  }
-  if (value.is(Kind::undefined)) return MarkedText();
-  return represent(runtime, value);
+Result<Value> represent(Runtime& runtime, const Value& value) {
+  TextBuilder out(runtime);
+  MOTLEY_TRY_VOID(append_represented(out, runtime, value));
+  return out.finish();
+}
+
+Result<void> append_text(TextBuilder& out, Runtime& runtime, const Value& value) {
+  if (value.is(Kind::string)) return out.append(value.string().marked);
+  if (value.is(Kind::undefined)) return {};
+  return append_represented(out, runtime, value);
 }
 
 Result<Value> to_string(Runtime& runtime, const Value& value) {
   if (value.is(Kind::string)) return value;
-  MOTLEY_TRY(MarkedText text, to_text(runtime, value));
-  return runtime.text(std::move(text));
+  TextBuilder out(runtime);
+  MOTLEY_TRY_VOID(append_text(out, runtime, value));
+  return out.finish();
 }
 
-Result<MarkedText> to_json(Runtime& runtime, const Value& value, const JsonStyle& style) {
-  JsonWriter writer(runtime, style);
-  MOTLEY_TRY_VOID(writer.write(value));
-  return writer.take();
+Result<Value> to_json(Runtime& runtime, const Value& value, const JsonStyle& style) {
+  TextBuilder out(runtime);
+  MOTLEY_TRY_VOID(JsonWriter(out, runtime, style).write(value));
+  return out.finish();
 }
 
 }  // namespace motley::text::jinja

@@ -6,18 +6,20 @@
 #include "base/result.h"
 #include "text/jinja/builtins/arguments.h"
 #include "text/jinja/runtime.h"
+#include "text/jinja/values/text_builder.h"
 #include "text/jinja/values/value.h"
 
 // Values as text. Untrusted parts of strings stay marked; everything between them is trusted.
 namespace motley::text::jinja {
 
-// str(value): strings as they are.
-Result<MarkedText> to_text(Runtime& runtime, const Value& value);
-// The same as a value; a string is itself, markup or not.
+// str(value); a string is itself, markup or not.
 Result<Value> to_string(Runtime& runtime, const Value& value);
+// Appends the same.
+Result<void> append_text(TextBuilder& out, Runtime& runtime, const Value& value);
 
-// repr(value)
-Result<MarkedText> represent(Runtime& runtime, const Value& value);
+// repr(value), a string.
+Result<Value> represent(Runtime& runtime, const Value& value);
+Result<void> append_represented(TextBuilder& out, Runtime& runtime, const Value& value);
 
 struct JsonStyle {
   bool ascii = false;
@@ -28,7 +30,7 @@ struct JsonStyle {
   MarkedText key_separator{.text = ": "};
 };
 
-// json.dumps(value)
-Result<MarkedText> to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
+// json.dumps(value), a string.
+Result<Value> to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 }  // namespace motley::text::jinja

@@ -12,16 +12,14 @@ namespace {
 class Sorter {
  public:
   Sorter(Runtime& runtime, const std::vector<Value>& keys, bool descending)
-      : runtime_(runtime),
-        keys_(keys),
-        descending_(descending),
-        order_(keys.size()),
-        merged_(keys.size()) {
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-  }
+      : runtime_(runtime), keys_(keys), descending_(descending) {}
 
   Result<std::vector<std::size_t>> run() {
     const std::size_t size = keys_.size();
+    MOTLEY_TRY_VOID(runtime_.reserve(2 * size, sizeof(std::size_t)));
+    order_.resize(size);
+    merged_.resize(size);
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
     for (std::size_t run = 1; run < size; run *= 2) {
       for (std::size_t begin = 0; begin < size; begin += 2 * run)
         MOTLEY_TRY_VOID(
@@ -34,6 +32,7 @@ class Sorter {
  private:
   // Merges two adjacent sorted runs. Equal elements of the left run come first.
   Result<void> merge(std::size_t begin, std::size_t middle, std::size_t end) {
+    MOTLEY_TRY_VOID(runtime_.step((end - begin) / 8));
     std::size_t left = begin;
     std::size_t right = middle;
     for (std::size_t at = begin; at < end; ++at) {

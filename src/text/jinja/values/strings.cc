@@ -1,29 +1,15 @@
 #include "text/jinja/values/strings.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "base/cat.h"
 #include "base/utf8.h"
 #include "text/jinja/values/big_integer.h"
+#include "text/jinja/values/text_search.h"
 
 namespace motley::text::jinja {
 namespace {
-
-constexpr std::size_t nowhere = std::string_view::npos;
-
-// In linear time for any needle.
-std::size_t find_first(std::string_view text, std::string_view needle, std::size_t from) {
-  const void* const found =
-      memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
-  if (found == nullptr) return nowhere;
-  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
-}
-
-Result<std::size_t> find_last(Runtime& runtime, std::string_view text, std::string_view needle) {
-  MOTLEY_TRY_VOID(runtime.step(1 + (text.size() / 64 * (1 + (needle.size() / 16)))));
-  return text.rfind(needle);
-}
 
 std::size_t skip_spaces(std::string_view text, std::size_t at) {
   while (at < text.size()) {
@@ -53,49 +39,79 @@ std::size_t skip_back(std::string_view text, std::size_t end, bool spaces) {
   return end;
 }
 
-std::u32string character_set(std::string_view text) {
+// The characters of a text, each once, in order.
+Result<std::u32string> character_set(Runtime& runtime, std::string_view text) {
+  // Sorting takes a step for some characters.
+  MOTLEY_TRY_VOID(runtime.step(1 + (text.size() / 4)));
+  MOTLEY_TRY_VOID(runtime.reserve(text.size(), sizeof(char32_t)));
   std::u32string set;
+  set.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const Character character = character_at(text, at);
     set += character.code_point;
     at += character.bytes;
   }
   std::ranges::sort(set);
+  set.erase(std::ranges::unique(set).begin(), set.end());
   return set;
 }
 
-std::vector<Value> split_spaces(Runtime& runtime, const String& string, std::int64_t most) {
+// Parts of a string, each counted as it is made.
+class Parts {
+ public:
+  Parts(Runtime& runtime, const String& string) : runtime_(runtime), string_(string) {}
+
+  Result<void> add(std::size_t begin, std::size_t end) {
+    MOTLEY_TRY(const Value part, part_of(runtime_, string_, begin, end));
+    if (parts_.size() == parts_.capacity())
+      MOTLEY_TRY_VOID(runtime_.reserve(1 + (3 * parts_.size()), sizeof(Value)));
+    parts_.push_back(part);
+    return {};
+  }
+  bool has(std::int64_t count) const { return static_cast<std::int64_t>(parts_.size()) == count; }
+  std::vector<Value> take() { return std::move(parts_); }
+  std::vector<Value> take_reversed() {
+    std::ranges::reverse(parts_);
+    return take();
+  }
+
+ private:
+  Runtime& runtime_;
+  const String& string_;
+  std::vector<Value> parts_;
+};
+
+Result<std::vector<Value>> split_spaces(Runtime& runtime, const String& string, std::int64_t most) {
   const std::string_view text = string.text();
-  std::vector<Value> parts;
+  Parts parts(runtime, string);
   std::size_t at = skip_spaces(text, 0);
   while (at < text.size()) {
-    if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
-      parts.push_back(part_of(runtime, string, at, text.size()));
+    if (parts.has(most)) {
+      MOTLEY_TRY_VOID(parts.add(at, text.size()));
       break;
     }
     const std::size_t end = skip_word(text, at);
-    parts.push_back(part_of(runtime, string, at, end));
+    MOTLEY_TRY_VOID(parts.add(at, end));
     at = skip_spaces(text, end);
   }
-  return parts;
+  return parts.take();
 }
 
-std::vector<Value> split_spaces_from_right(Runtime& runtime, const String& string,
-                                           std::int64_t most) {
+Result<std::vector<Value>> split_spaces_from_right(Runtime& runtime, const String& string,
+                                                   std::int64_t most) {
   const std::string_view text = string.text();
-  std::vector<Value> parts;
+  Parts parts(runtime, string);
   std::size_t end = skip_back(text, text.size(), true);
   while (end > 0) {
-    if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
-      parts.push_back(part_of(runtime, string, 0, end));
+    if (parts.has(most)) {
+      MOTLEY_TRY_VOID(parts.add(0, end));
       break;
     }
     const std::size_t begin = skip_back(text, end, false);
-    parts.push_back(part_of(runtime, string, begin, end));
+    MOTLEY_TRY_VOID(parts.add(begin, end));
     end = skip_back(text, begin, true);
   }
-  std::ranges::reverse(parts);
-  return parts;
+  return parts.take_reversed();
 }
 
 bool is_cased(char32_t character) { return has(character, lower | upper | title); }
@@ -122,19 +138,14 @@ bool is_final_sigma(std::string_view text, std::size_t at, std::size_t bytes) {
 
 // Converts each character to the case that `choose` returns for it, in order.
 template <class Choose>
-Value change_case(Runtime& runtime, const String& string, Choose choose) {
+Result<Value> change_case(Runtime& runtime, const String& string, Choose choose) {
   constexpr char32_t sigma = 0x3A3;
   constexpr char32_t final_sigma = 0x3C2;
   const std::string_view text = string.text();
-  MarkedText result;
-  auto span = string.marked.untrusted.begin();
+  MOTLEY_TRY_VOID(runtime.scan(text.size()));
+  TextBuilder result(runtime);
   std::string changed;
-  for (std::size_t at = 0; at < text.size();) {
-    while (span != string.marked.untrusted.end() && span->end <= at) ++span;
-    const bool untrusted = span != string.marked.untrusted.end() && span->begin <= at;
-    const std::size_t end = span == string.marked.untrusted.end() ? text.size()
-                            : untrusted                           ? span->end
-                                                                  : span->begin;
+  const auto convert = [&](std::size_t at, std::size_t end, bool untrusted) -> Result<void> {
     changed.clear();
     while (at < end) {
       const Character character = character_at(text, at);
@@ -145,10 +156,14 @@ Value change_case(Runtime& runtime, const String& string, Choose choose) {
       else
         append_in_case(changed, character.code_point, wanted);
       at += character.bytes;
+      if (changed.size() < piece_bytes) continue;
+      MOTLEY_TRY_VOID(result.append(changed, untrusted));
+      changed.clear();
     }
-    result.append(changed, untrusted);
-  }
-  return runtime.text(std::move(result), string.markup);
+    return result.append(changed, untrusted);
+  };
+  MOTLEY_TRY_VOID(for_each_run(string.marked, convert));
+  return result.finish(string.markup);
 }
 
 }  // namespace
@@ -157,12 +172,16 @@ std::size_t length_of(const String& string) {
   return string.ascii ? string.text().size() : static_cast<std::size_t>(utf8::count(string.text()));
 }
 
-Value part_of(Runtime& runtime, const String& string, std::size_t begin_byte,
-              std::size_t end_byte) {
-  return runtime.text(string.marked.part(begin_byte, end_byte), string.markup);
+Result<Value> part_of(Runtime& runtime, const String& string, std::size_t begin_byte,
+                      std::size_t end_byte) {
+  TextBuilder part(runtime);
+  MOTLEY_TRY_VOID(runtime.step());
+  MOTLEY_TRY_VOID(part.append_part(string.marked, begin_byte, end_byte));
+  return part.finish(string.markup);
 }
 
-Value characters_of(Runtime& runtime, const String& string, std::size_t begin, std::size_t end) {
+Result<Value> characters_of(Runtime& runtime, const String& string, std::size_t begin,
+                            std::size_t end) {
   if (string.ascii) return part_of(runtime, string, begin, end);
   const std::size_t first = byte_of_character(string.text(), begin);
   const std::size_t size = byte_of_character(string.text().substr(first), end - begin);
@@ -171,47 +190,54 @@ Value characters_of(Runtime& runtime, const String& string, std::size_t begin, s
 
 Result<Value> repeat_text(Runtime& runtime, const String& string, std::size_t times) {
   if (string.text().empty()) times = 0;
-  MOTLEY_TRY_VOID(runtime.reserve(
-      times, string.text().size() + (string.marked.untrusted.size() * sizeof(Span))));
-  MOTLEY_TRY_VOID(runtime.scan(times * string.text().size()));
-  MarkedText result;
-  result.text.reserve(times * string.text().size());
-  for (std::size_t i = 0; i < times; ++i) result.append(string.marked);
-  return runtime.text(std::move(result), string.markup);
+  TextBuilder result(runtime);
+  MOTLEY_TRY_VOID(result.append_times(string.marked, times));
+  return result.finish(string.markup);
 }
 
 Result<Value> add_texts(Runtime& runtime, const String& left, const String& right) {
-  MOTLEY_TRY_VOID(runtime.scan(left.text().size() + right.text().size()));
   const bool markup = left.markup || right.markup;
-  MarkedText result = markup ? escaped(left) : left.marked;
-  result.append(markup ? escaped(right) : right.marked);
-  return runtime.text(std::move(result), markup);
+  TextBuilder result(runtime);
+  for (const String* const each : {&left, &right}) {
+    MOTLEY_TRY_VOID(markup && !each->markup ? append_escaped(result, each->marked)
+                                            : result.append(each->marked));
+  }
+  return result.finish(markup);
 }
 
-MarkedText escaped(const String& string) {
+Result<void> append_escaped(TextBuilder& out, const MarkedText& text) {
   constexpr std::string_view special = "&<>'\"";
   constexpr std::string_view entities[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-  if (string.markup) return string.marked;
-  const std::string_view text = string.text();
-  MarkedText result;
-  std::size_t begin = 0;
-  while (true) {
-    const std::size_t at = std::min(text.find_first_of(special, begin), text.size());
-    if (at > begin) result.append(string.marked.part(begin, at));
-    if (at == text.size()) return result;
-    result.append(entities[special.find(text[at])], string.marked.any_untrusted(at, at + 1));
-    begin = at + 1;
-  }
+  return for_each_run(
+      text, [&](std::size_t begin, std::size_t end, bool untrusted) -> Result<void> {
+        const std::string_view run = std::string_view(text.text).substr(begin, end - begin);
+        for (std::size_t from = 0; from < run.size();) {
+          const std::size_t at = std::min(run.find_first_of(special, from), run.size());
+          MOTLEY_TRY_VOID(out.append(run.substr(from, at - from), untrusted));
+          if (at < run.size())
+            MOTLEY_TRY_VOID(out.append(entities[special.find(run[at])], untrusted));
+          from = at + 1;
+        }
+        return {};
+      });
 }
 
-Value escape_html(Runtime& runtime, const String& string) {
-  return runtime.text(escaped(string), true);
+Result<Value> escape_html(Runtime& runtime, const String& string) {
+  TextBuilder result(runtime);
+  MOTLEY_TRY_VOID(runtime.step());
+  MOTLEY_TRY_VOID(string.markup ? result.append(string.marked)
+                                : append_escaped(result, string.marked));
+  return result.finish(true);
 }
 
 Result<Value> strip(Runtime& runtime, const String& string, Side side, const String* set) {
   const std::string_view text = string.text();
-  MOTLEY_TRY_VOID(runtime.scan(text.size()));
-  const std::u32string characters = set == nullptr ? std::u32string() : character_set(set->text());
+  std::u32string characters;
+  if (set != nullptr) {
+    MOTLEY_TRY(characters, character_set(runtime, set->text()));
+  }
+  // Each character is looked up in the set.
+  MOTLEY_TRY_VOID(runtime.step(1 + (text.size() / 64 * (1 + std::bit_width(characters.size())))));
   const auto goes = [&](std::size_t at) {
     const char32_t character = character_at(text, at).code_point;
     return set == nullptr ? is_space(character) : std::ranges::binary_search(characters, character);
@@ -233,17 +259,16 @@ Result<std::vector<Value>> split(Runtime& runtime, const String& string, const S
   MOTLEY_TRY_VOID(runtime.scan(text.size()));
   if (separator == nullptr) return split_spaces(runtime, string, most);
   if (separator->text().empty()) return failure("empty separator");
-  std::vector<Value> parts;
+  Parts parts(runtime, string);
   std::size_t begin = 0;
-  while (most < 0 || static_cast<std::int64_t>(parts.size()) < most) {
+  while (!parts.has(most)) {
     const std::size_t at = find_first(text, separator->text(), begin);
     if (at == nowhere) break;
-    MOTLEY_TRY_VOID(runtime.step());
-    parts.push_back(part_of(runtime, string, begin, at));
+    MOTLEY_TRY_VOID(parts.add(begin, at));
     begin = at + separator->text().size();
   }
-  parts.push_back(part_of(runtime, string, begin, text.size()));
-  return parts;
+  MOTLEY_TRY_VOID(parts.add(begin, text.size()));
+  return parts.take();
 }
 
 Result<std::vector<Value>> split_from_right(Runtime& runtime, const String& string,
@@ -252,23 +277,23 @@ Result<std::vector<Value>> split_from_right(Runtime& runtime, const String& stri
   MOTLEY_TRY_VOID(runtime.scan(text.size()));
   if (separator == nullptr) return split_spaces_from_right(runtime, string, most);
   if (separator->text().empty()) return failure("empty separator");
-  std::vector<Value> parts;
+  MOTLEY_TRY(const BackwardSearch search, BackwardSearch::prepare(runtime, separator->text()));
+  Parts parts(runtime, string);
   std::size_t end = text.size();
-  while (most < 0 || static_cast<std::int64_t>(parts.size()) < most) {
-    MOTLEY_TRY(const std::size_t at, find_last(runtime, text.substr(0, end), separator->text()));
+  while (!parts.has(most)) {
+    MOTLEY_TRY(const std::size_t at, search.find_last(runtime, text.substr(0, end)));
     if (at == nowhere) break;
-    parts.push_back(part_of(runtime, string, at + separator->text().size(), end));
+    MOTLEY_TRY_VOID(parts.add(at + separator->text().size(), end));
     end = at;
   }
-  parts.push_back(part_of(runtime, string, 0, end));
-  std::ranges::reverse(parts);
-  return parts;
+  MOTLEY_TRY_VOID(parts.add(0, end));
+  return parts.take_reversed();
 }
 
 Result<std::vector<Value>> split_lines(Runtime& runtime, const String& string, bool keep_ends) {
   const std::string_view text = string.text();
   MOTLEY_TRY_VOID(runtime.scan(text.size()));
-  std::vector<Value> lines;
+  Parts lines(runtime, string);
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const Character character = character_at(text, at);
@@ -276,11 +301,11 @@ Result<std::vector<Value>> split_lines(Runtime& runtime, const String& string, b
     at += character.bytes;
     if (!is_line_end(character.code_point)) continue;
     if (character.code_point == '\r' && at < text.size() && text[at] == '\n') ++at;
-    lines.push_back(part_of(runtime, string, begin, keep_ends ? at : line_end));
+    MOTLEY_TRY_VOID(lines.add(begin, keep_ends ? at : line_end));
     begin = at;
   }
-  if (begin < text.size()) lines.push_back(part_of(runtime, string, begin, text.size()));
-  return lines;
+  if (begin < text.size()) MOTLEY_TRY_VOID(lines.add(begin, text.size()));
+  return lines.take();
 }
 
 Result<Value> partition(Runtime& runtime, const String& string, const String& separator,
@@ -290,51 +315,47 @@ Result<Value> partition(Runtime& runtime, const String& string, const String& se
   MOTLEY_TRY_VOID(runtime.scan(text.size()));
   std::size_t at = nowhere;
   if (from_right) {
-    MOTLEY_TRY(at, find_last(runtime, text, separator.text()));
+    MOTLEY_TRY(const BackwardSearch search, BackwardSearch::prepare(runtime, separator.text()));
+    MOTLEY_TRY(at, search.find_last(runtime, text));
   } else {
-    at = find_first(text, separator.text(), 0);
+    at = find_first(text, separator.text());
   }
-  const Value empty = runtime.text(MarkedText(), string.markup);
-  const Value whole = part_of(runtime, string, 0, text.size());
-  if (at == nowhere)
-    return from_right ? runtime.tuple({empty, empty, whole}) : runtime.tuple({whole, empty, empty});
-  const std::size_t end = at + separator.text().size();
-  return runtime.tuple({part_of(runtime, string, 0, at), part_of(runtime, string, at, end),
-                        part_of(runtime, string, end, text.size())});
+  // Not found: the whole text, and two empty ones after or before it.
+  const std::size_t begin = at != nowhere ? at : from_right ? 0 : text.size();
+  const std::size_t end = at == nowhere ? begin : at + separator.text().size();
+  MOTLEY_TRY(const Value before, part_of(runtime, string, 0, begin));
+  MOTLEY_TRY(const Value found, part_of(runtime, string, begin, end));
+  MOTLEY_TRY(const Value after, part_of(runtime, string, end, text.size()));
+  return runtime.tuple({before, found, after});
 }
 
 Result<Value> replace(Runtime& runtime, const String& string, const String& old,
                       const String& replacement, std::int64_t most) {
   const std::string_view text = string.text();
   MOTLEY_TRY_VOID(runtime.scan(text.size()));
-  const MarkedText& put = replacement.marked;
-  const std::size_t weight = put.text.size() + (put.untrusted.size() * sizeof(Span)) + sizeof(Span);
-  MarkedText result;
+  TextBuilder result(runtime);
   std::size_t begin = 0;
   std::size_t from = 0;  // where the search continues
   for (std::int64_t done = 0; most < 0 || done < most; ++done) {
     const std::size_t at = from > text.size() ? nowhere : find_first(text, old.text(), from);
     if (at == nowhere) break;
-    MOTLEY_TRY_VOID(runtime.scan(put.text.size()));
-    MOTLEY_TRY_VOID(runtime.reserve(static_cast<std::size_t>(done) + 1, weight));
-    if (at > begin) result.append(string.marked.part(begin, at));
-    result.append(put);
+    MOTLEY_TRY_VOID(runtime.step());
+    MOTLEY_TRY_VOID(result.append_part(string.marked, begin, at));
+    MOTLEY_TRY_VOID(result.append(replacement.marked));
     begin = at + old.text().size();
     from = begin;
     // An empty needle is found before every character and at the end.
     if (old.text().empty()) from += at < text.size() ? character_at(text, at).bytes : 1;
   }
-  if (begin < text.size()) result.append(string.marked.part(begin, text.size()));
-  return runtime.text(std::move(result), string.markup);
+  MOTLEY_TRY_VOID(result.append_part(string.marked, begin, text.size()));
+  return result.finish(string.markup);
 }
 
 Result<Value> in_case(Runtime& runtime, const String& string, Case wanted) {
-  MOTLEY_TRY_VOID(runtime.scan(string.text().size()));
   return change_case(runtime, string, [wanted](char32_t) { return wanted; });
 }
 
 Result<Value> capitalized(Runtime& runtime, const String& string) {
-  MOTLEY_TRY_VOID(runtime.scan(string.text().size()));
   bool first = true;
   return change_case(runtime, string, [&first](char32_t) {
     return std::exchange(first, false) ? Case::title : Case::lower;
@@ -342,7 +363,6 @@ Result<Value> capitalized(Runtime& runtime, const String& string) {
 }
 
 Result<Value> titled(Runtime& runtime, const String& string) {
-  MOTLEY_TRY_VOID(runtime.scan(string.text().size()));
   bool inside = false;
   return change_case(runtime, string, [&inside](char32_t character) {
     return std::exchange(inside, is_cased(character)) ? Case::lower : Case::title;
@@ -353,21 +373,20 @@ Result<Value> padded(Runtime& runtime, const String& string, std::int64_t width,
                      Side side) {
   if (fill != nullptr && length_of(*fill) != 1)
     return failure("The fill character must be exactly one character long");
+  MOTLEY_TRY_VOID(runtime.scan(string.text().size()));
   const auto length = static_cast<std::int64_t>(length_of(string));
   const std::size_t missing = width > length ? static_cast<std::size_t>(width - length) : 0;
-  MOTLEY_TRY_VOID(runtime.reserve(missing, 4));
-  MOTLEY_TRY_VOID(runtime.scan(missing + string.text().size()));
   std::size_t left = 0;
   if (side == Side::left) left = missing;
   // Python's rule for an odd number.
   if (side == Side::both) left = (missing / 2) + (missing & static_cast<std::size_t>(width) & 1);
   const MarkedText space{.text = " "};
   const MarkedText& unit = fill == nullptr ? space : fill->marked;
-  MarkedText result;
-  for (std::size_t i = 0; i < left; ++i) result.append(unit);
-  result.append(string.marked);
-  for (std::size_t i = left; i < missing; ++i) result.append(unit);
-  return runtime.text(std::move(result), string.markup);
+  TextBuilder result(runtime);
+  MOTLEY_TRY_VOID(result.append_times(unit, left));
+  MOTLEY_TRY_VOID(result.append(string.marked));
+  MOTLEY_TRY_VOID(result.append_times(unit, missing - left));
+  return result.finish(string.markup);
 }
 
 Result<SliceBounds> slice_bounds(std::size_t length, const Value& start, const Value& stop,
@@ -412,18 +431,23 @@ Result<Value> slice_text(Runtime& runtime, const String& string, const SliceBoun
   const auto start = static_cast<std::size_t>(std::max<std::int64_t>(bounds.start, 0));
   if (bounds.count == 0) return runtime.text(MarkedText(), string.markup);
   if (bounds.step == 1) return characters_of(runtime, string, start, start + bounds.count);
+  // Where each character begins.
+  const std::size_t characters = length_of(string);
+  MOTLEY_TRY_VOID(runtime.reserve(characters + 1, sizeof(std::size_t)));
   std::vector<std::size_t> begins;
+  begins.reserve(characters + 1);
   for (std::size_t at = 0; at < string.text().size(); at += character_at(string.text(), at).bytes)
     begins.push_back(at);
   begins.push_back(string.text().size());
-  MarkedText result;
+  TextBuilder result(runtime);
+  MOTLEY_TRY_VOID(runtime.step(bounds.count / 4));
   auto at = bounds.start;
   for (std::size_t i = 0; i < bounds.count; ++i) {
     const auto index = static_cast<std::size_t>(at);
-    result.append(string.marked.part(begins[index], begins[index + 1]));
+    MOTLEY_TRY_VOID(result.append_part(string.marked, begins[index], begins[index + 1]));
     if (i + 1 < bounds.count) at += bounds.step;
   }
-  return runtime.text(std::move(result), string.markup);
+  return result.finish(string.markup);
 }
 
 }  // namespace motley::text::jinja

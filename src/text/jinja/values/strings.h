@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "text/jinja/runtime.h"
 #include "text/jinja/values/characters.h"
+#include "text/jinja/values/text_builder.h"
 #include "text/jinja/values/value.h"
 
 // Python's str methods, on strings that know which of their bytes are untrusted. Results keep the
@@ -18,17 +19,19 @@ namespace motley::text::jinja {
 
 std::size_t length_of(const String& string);
 
-// Characters [begin, end) of a string, in steps of 1.
-Value characters_of(Runtime& runtime, const String& string, std::size_t begin, std::size_t end);
+// Characters [begin, end) of a string, in steps of 1. The caller counts the search for them.
+Result<Value> characters_of(Runtime& runtime, const String& string, std::size_t begin,
+                            std::size_t end);
 
-Value part_of(Runtime& runtime, const String& string, std::size_t begin_byte, std::size_t end_byte);
+Result<Value> part_of(Runtime& runtime, const String& string, std::size_t begin_byte,
+                      std::size_t end_byte);
 
 Result<Value> repeat_text(Runtime& runtime, const String& string, std::size_t times);
 Result<Value> add_texts(Runtime& runtime, const String& left, const String& right);
 
 // Replaces &, <, >, ' and " by HTML entities, except in markup. The result is markup.
-MarkedText escaped(const String& string);
-Value escape_html(Runtime& runtime, const String& string);
+Result<void> append_escaped(TextBuilder& out, const MarkedText& text);
+Result<Value> escape_html(Runtime& runtime, const String& string);
 
 enum class Side : std::uint8_t { left, right, both };
 // Removes characters of a set at the ends; no set: white space.

@@ -1,6 +1,7 @@
 #include "text/jinja/values/value.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/cat.h"
 #include "text/jinja/operators.h"
@@ -12,6 +13,8 @@ namespace {
 
 // Smaller dicts are searched linearly.
 constexpr std::size_t indexed_size = 12;
+// Of an entry in the index: its key and position, and the node of a tree.
+constexpr std::size_t indexed_bytes = 56 + allocation_bytes;
 
 }  // namespace
 
@@ -52,7 +55,8 @@ Result<void> Dict::set(Runtime& runtime, const Value& key, const Value& value) {
     return {};
   }
   entries_.emplace_back(key, value);
-  runtime.heap().count(sizeof(Entry));
+  // The entries grow by doubling.
+  runtime.heap().count((2 * sizeof(Entry)) + indexed_bytes);
   if (entries_.size() < indexed_size) return {};
   const std::size_t first = positions_.empty() ? 0 : entries_.size() - 1;
   for (std::size_t i = first; i < entries_.size(); ++i) {
@@ -76,8 +80,12 @@ std::ptrdiff_t Dict::position(std::string_view key) const {
 
 Result<std::ptrdiff_t> Dict::position(Runtime& runtime, const Value& key) const {
   MOTLEY_TRY_VOID(require_hashable(runtime, key));
+  if (key.is(Kind::string)) {
+    const std::string_view text = key.string().text();
+    MOTLEY_TRY_VOID(runtime.step(1 + (text.size() / 64 * comparisons())));
+    return position(text);
+  }
   MOTLEY_TRY_VOID(runtime.step());
-  if (key.is(Kind::string)) return position(key.string().text());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     MOTLEY_TRY(const bool same, equal(runtime, entries_[i].first, key));
     if (same) return static_cast<std::ptrdiff_t>(i);
@@ -98,8 +106,14 @@ Range::Range(std::int64_t from, std::int64_t to, std::int64_t by)
       std::min<std::uint64_t>(((high - low - 1) / stride) + 1, INT64_MAX));
 }
 
+// The most keys that a search for a text compares.
+std::size_t Dict::comparisons() const {
+  return positions_.empty() ? entries_.size() + 1 : std::bit_width(positions_.size()) + 1;
+}
+
 Value Heap::string(MarkedText marked, bool markup) {
-  count(marked.text.size() + (marked.untrusted.size() * sizeof(Span)));
+  count_text(marked.text);
+  count(marked.untrusted.capacity() * sizeof(Span));
   return Value::object(Kind::string, &make<String>(std::move(marked), markup));
 }
 

@@ -177,6 +177,7 @@ struct Dict : Object {
   // Position of a key, or -1.
   std::ptrdiff_t position(std::string_view key) const;
   Result<std::ptrdiff_t> position(Runtime& runtime, const Value& key) const;
+  std::size_t comparisons() const;
 
   std::vector<Entry> entries_;
   // For string keys, once there are many. Points into the keys, which outlive it.
@@ -221,6 +222,9 @@ struct Cycler : Object {
   std::size_t position = 0;
 };
 
+// What an allocation takes in addition to its bytes, at most.
+inline constexpr std::size_t allocation_bytes = 32;
+
 // Owns objects and counts their bytes.
 class Heap {
  public:
@@ -229,14 +233,16 @@ class Heap {
     auto made = std::make_unique<T>(std::forward<Parameters>(parameters)...);
     T& object = *made;
     objects_.push_back(std::move(made));
-    used_ += sizeof(T) + sizeof(objects_.back());
+    // The list of objects grows by doubling.
+    used_ += sizeof(T) + allocation_bytes + (2 * sizeof(objects_.back()));
     return object;
   }
 
   Value string(MarkedText marked, bool markup = false);
 
-  // Counts bytes that an object holds beside itself.
+  // Counts bytes that an object holds in addition to itself.
   void count(std::size_t bytes) { used_ += bytes; }
+  void count_text(const std::string& text) { used_ += text.capacity() + 1; }
   std::size_t used() const { return used_; }
 
  private:

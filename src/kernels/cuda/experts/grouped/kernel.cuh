@@ -131,13 +131,13 @@ __device__ inline void use_launched_plan(const LayerParams& p, Tables& tables) {
 template <class S, int max_width>
 __device__ __forceinline__ void run_producer(const LayerParams& p, const LaunchParams& l,
                                              const KernelMaps& maps, const Tables& tables,
-                                             Pipelines& pipelines, int role) {
+                                             Pipelines& pipelines, int role, int ticket) {
   const bool copied = l.gather == Gather::copies;
   pipelines.ring.parity = 1;  // the ring is empty: the first wait on "empty" must pass
   // Bulk copies and tensor maps read token rows that earlier grids wrote.
   if (role > 0) fence_async_all();
   if (role == 0) {
-    produce_weights<S>(p, l, tables, pipelines, maps);
+    produce_weights<S>(p, l, tables, pipelines, maps, ticket);
   } else if (S::lora && role == (copied ? 1 : 3)) {
     if constexpr (S::lora) produce_rank_rows<S>(p, tables, pipelines);
   } else if (role >= 2 && copied) {
@@ -205,8 +205,20 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     prefetch_map(&maps.h[0]);
   }
   __syncthreads();
-  // In this order, because the shrinks behind gate_up read the plan without waiting for it.
+  constexpr int consumer_warps = 4 * S::warpgroups;
+  // Ahead of everything, so that blocks take their first items in the order of starting, which
+  // spreads them over the multiprocessors, and don't wait for the counter's way to L2 and back.
+  const int ticket = t == 32 * consumer_warps ? take_ticket(p, l) : 0;
+  // In this order, because the shrinks behind gate_up read the plan without waiting for it, and the
+  // next run takes its first tickets without waiting for this one.
   wait_for_previous_grid();
+  if (blockIdx.x == 0) {
+    if (t < 2) {
+      p.counters.next_tickets[t] = 0;
+      __threadfence();
+    }
+    __syncthreads();
+  }
   launch_dependents();
   for (int i = static_cast<int>(blockIdx.x) * S::threads + t; i < p.counters.count;
        i += static_cast<int>(gridDim.x) * S::threads)
@@ -223,12 +235,11 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   }
   __syncthreads();
 
-  constexpr int consumer_warps = 4 * S::warpgroups;
   using Budget = Registers<S::warpgroups, blocks_per_sm, S::lora>;
   const int warp = t / 32;
   if (warp >= consumer_warps) {
     shrink_registers<Budget::producer>();
-    run_producer<S, max_width>(p, l, maps, tables, pipelines, warp - consumer_warps);
+    run_producer<S, max_width>(p, l, maps, tables, pipelines, warp - consumer_warps, ticket);
   } else {
     grow_registers<Budget::consumer>();
     run_consumer<S, max_width>(p, l, tables, pipelines, warp / 4);

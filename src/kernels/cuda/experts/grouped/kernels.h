@@ -19,7 +19,7 @@ struct GroupedKernel {
   KernelInfo info;
   GroupedTiles::Rows rows{};
   int max_width = 0;      // tokens of a tile
-  int blocks_per_sm = 0;  // must be co-resident, because tiles wait for results of other blocks
+  int blocks_per_sm = 0;  // that its shared memory is divided for
   const void* function = nullptr;
   int threads = 0;
   int warpgroups = 0;         // of consumers
@@ -41,8 +41,8 @@ FactorType factor_type_of(const GroupedDeltas& deltas);
 // Null: there is no kernel with these tiles for these weights and adapters.
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& params);
 
-// The kernels of one device: their attributes are set, and as many blocks as they need are
-// co-resident.
+// The kernels of one device: their attributes are set, and a multiprocessor holds as many blocks as
+// they are made for.
 class PreparedKernels {
  public:
   // For the current device.

@@ -32,14 +32,17 @@ struct SeamDeltas {
 };
 
 // The counters of a run are zero when it begins. A run zeroes the counters of the next run, which
-// are those that the previous run used.
+// are those that the previous run used: next_item before it lets launches start that follow it, the
+// others meanwhile.
 struct Counters {
-  int* next_item;    // [2] for gate_up and for down
-  int* next_shrink;  // [2] of seams
-  int* tile_done;    // [tiles] warpgroups that have stored their part of h
-  int* token_done;   // [tokens, ceil(hidden / 64)] warpgroups that have stored their part of down
-  int* permuted;     // [pairs / permute_block + 1] rows of x_sorted that are complete
-  int* next_run;     // `count` numbers
+  int* next_item;     // [2] for gate_up and for down
+  int* next_tickets;  // [2] the same of the next run
+  int* next_shrink;   // [2] of seams
+  int* next_permuted;
+  int* tile_done;   // [tiles] warpgroups that have stored their part of h
+  int* token_done;  // [tokens, ceil(hidden / 64)] warpgroups that have stored their part of down
+  int* permuted;    // [pairs / permute_block + 1] rows of x_sorted that are complete
+  int* next_run;    // `count` numbers
   int count;
 };
 
@@ -83,9 +86,8 @@ using Gather = GroupedTiles::Gather;
 struct LaunchParams {
   Phase phase;
   Gather gather;
-  bool inside;       // every block sorts the pairs by itself
-  bool round_robin;  // blocks take items round robin, without a counter
-  bool sum;          // the last down tile of a token sums its experts
+  bool inside;  // every block sorts the pairs by itself
+  bool sum;     // the last down tile of a token sums its experts
   // Token rows of tiles are in x_sorted or inputs, complete; those of shrinks are not.
   bool arranged;
   int depth;  // stages of the ring

@@ -13,8 +13,8 @@ namespace {
 // Shared memory of a multiprocessor; each block reserves 1 KB of it.
 constexpr int multiprocessor_bytes = 228 * 1024;
 
-// The dynamic shared memory of the kernel's blocks such that all of them are resident: they wait
-// for each other's results.
+// The dynamic shared memory of the kernel's blocks, of which a multiprocessor is to hold as many as
+// the kernel is made for. That is for speed: a launch ends however many are resident.
 Result<int> prepare(const GroupedKernel& kernel) {
   cudaFuncAttributes attributes{};
   MOTLEY_TRY_VOID(launched(cudaFuncGetAttributes(&attributes, kernel.function), kernel.info.name));

@@ -145,12 +145,17 @@ __device__ inline int adapted_stages(const Item& item, EntryWalk terms) {
 }
 
 // The token side skips stages that the warp of rank rows fills. `leads`: this thread grants them.
+// Only that thread waits: no other one arrives at these stages, so one that is late could take a
+// later phase of a stage for its own, and wait forever.
 __device__ inline void grant_stages(Ring& ring, const SlotSignals& grants, int stages, bool leads) {
   for (int i = 0; i < stages; ++i) {
-    bar_wait(ring.empty_bar(), ring.parity);
-    if (leads) grants.give(ring.slot);
+    if (leads) {
+      bar_wait(ring.empty_bar(), ring.parity);
+      grants.give(ring.slot);
+    }
     ring.next();
   }
+  __syncwarp();
 }
 
 // Loads rank rows with one warp. All arrivals of the token side are made by the copies when they
@@ -328,7 +333,8 @@ __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchP
 
 // x_sorted[place] = x[token of the place] by bulk copies through shared memory, one row per lane.
 // This takes no registers, and its traffic uses bandwidth that a compute-bound kernel leaves. One
-// warp; `buffer` holds one row per lane; one barrier per lane.
+// warp; `buffer` holds one row per lane; one barrier per lane. Rows are taken by ticket, because
+// tiles wait for them, and a block that is not resident would keep a share of its own.
 __device__ inline void permute_rows(const LayerParams& p, const Tables& tables, int lanes,
                                     std::uint32_t buffer, std::uint32_t bars) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -337,8 +343,14 @@ __device__ inline void permute_rows(const LayerParams& p, const Tables& tables, 
   const std::uint32_t row = buffer + lane * bytes;
   const std::uint32_t bar = bars + 8 * lane;
   std::uint32_t parity = 0;
-  const int stride = static_cast<int>(gridDim.x) * lanes;
-  for (int i = static_cast<int>(blockIdx.x) * lanes + lane; i < tables.routed; i += stride) {
+  const unsigned together = (1U << lanes) - 1;
+  const auto ticket = [&] { return lane == 0 ? atomicAdd(p.counters.next_permuted, lanes) : 0; };
+  for (int ahead = ticket();;) {
+    const int first = __shfl_sync(together, ahead, 0);
+    if (first >= tables.routed) return;
+    ahead = ticket();
+    const int i = first + lane;
+    if (i >= tables.routed) continue;
     const Bf16* const from = p.x + static_cast<std::size_t>(__ldcg(&tables.tokens[i])) * p.hidden;
     bar_expect(bar, bytes);
     bulk_copy(row, from, bytes, bar);

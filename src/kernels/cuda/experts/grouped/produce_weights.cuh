@@ -137,28 +137,28 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
   }
 }
 
-// Run by one warp; without adapters by one lane of it.
+// A number for the next item that nobody has taken. Blocks take all their items by ticket, the
+// first one too: a block that waits for an item then waits for a running block, however many of
+// the grid's blocks are resident.
+__device__ inline int take_ticket(const LayerParams& p, const LaunchParams& l) {
+  return atomicAdd(&p.counters.next_item[l.phase == Phase::down ? 1 : 0], 1);
+}
+
+// Run by one warp; without adapters by one lane of it. `ticket`: the leading lane's first.
 template <class S>
 __device__ inline void produce_weights(const LayerParams& p, const LaunchParams& l,
                                        const Tables& tables, Pipelines& pipelines,
-                                       const KernelMaps& maps) {
+                                       const KernelMaps& maps, int ticket) {
   const bool leads = threadIdx.x % 32 == 0;
   if (!S::lora && !leads) return;
   Ring& ring = pipelines.ring;
   const ItemList<S> items(tables, l);
-  int number = static_cast<int>(blockIdx.x);
   for (;;) {
-    const Item item = items.at(number);
+    if constexpr (S::lora) ticket = __shfl_sync(0xFFFFFFFF, ticket, 0);
+    const Item item = items.at(ticket);
     if (leads) pipelines.queue.put(item);
     if (item.kind == ItemKind::end) return;
-    if (l.round_robin) {
-      number += static_cast<int>(gridDim.x);
-    } else {
-      if (leads)
-        number = static_cast<int>(gridDim.x) +
-                 atomicAdd(&p.counters.next_item[l.phase == Phase::down ? 1 : 0], 1);
-      if constexpr (S::lora) number = __shfl_sync(0xFFFFFFFF, number, 0);
-    }
+    if (leads) ticket = take_ticket(p, l);
     if constexpr (S::lora) {
       if constexpr (S::shrinks) {
         if (item.shrinks()) {

@@ -1,0 +1,49 @@
+#include "engine/residency/adapter_directory.h"
+
+#include <utility>
+
+namespace motley::engine {
+
+AdapterDirectory::Changes AdapterDirectory::changes_of(const Residency& residency) {
+  Changes changes;
+  residency.each_change([&](const std::string& name, const AdapterEntry* entry) {
+    Shared& now = changes[name];
+    if (entry == nullptr) return;
+    now = std::make_shared<const Named>(Named{.info = Residency::describe(name, *entry),
+                                              .rank = entry->rank,
+                                              .exclusive = entry->exclusive,
+                                              .ready = !entry->is<AdapterEntry::Absent>()});
+  });
+  return changes;
+}
+
+AdapterDirectory::Changes AdapterDirectory::apply(Changes changes) {
+  Changes before;
+  while (!changes.empty()) {
+    Changes::node_type now = changes.extract(changes.begin());
+    if (now.mapped() == nullptr) {
+      before.insert(named_.extract(now.key()));
+      continue;
+    }
+    auto placed = named_.insert(std::move(now));
+    if (placed.inserted) continue;
+    std::swap(placed.position->second, placed.node.mapped());
+    before.insert(std::move(placed.node));
+  }
+  return before;
+}
+
+AdapterDirectory::Shared AdapterDirectory::find(std::string_view name) const {
+  const auto found = named_.find(name);
+  if (found == named_.end() || found->second->info.state == AdapterState::draining) return {};
+  return found->second;
+}
+
+std::vector<AdapterDirectory::Shared> AdapterDirectory::list() const {
+  std::vector<Shared> all;
+  all.reserve(named_.size());
+  for (const auto& [name, each] : named_) all.push_back(each);
+  return all;
+}
+
+}  // namespace motley::engine
