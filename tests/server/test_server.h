@@ -73,7 +73,7 @@ struct TestServerOptions {
   engine::Engine* engine = nullptr;  // in place of the fake one
   // Adapters' names and the templates of their own.
   std::vector<std::pair<std::string, std::string>> adapter_templates = {};
-  Timers* timers = nullptr;          // in place of the system's
+  Timers* timers = nullptr;  // in place of the system's
   TrustedProxies proxies = {};
   bool private_prefixes = false;
 };
