@@ -46,7 +46,10 @@ Result<void> TextBuilder::append_times(const MarkedText& text, std::size_t times
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(times, text.text.size(), &bytes)) return runtime_.reserve(SIZE_MAX);
   if (bytes == 0) return {};
-  MOTLEY_TRY_VOID(grow(bytes, times * text.untrusted.size()));
+  // Of a text that is untrusted as a whole, all copies are one span.
+  const bool one_span =
+      text.untrusted.size() == 1 && text.untrusted[0] == Span{.begin = 0, .end = text.text.size()};
+  MOTLEY_TRY_VOID(grow(bytes, one_span ? 1 : times * text.untrusted.size()));
   if (text.untrusted.empty() && text.text.size() == 1) {
     built_.text.append(times, text.text[0]);
     return {};
