@@ -1,5 +1,6 @@
-// What a request is charged is at least what it allocates, field by field: from its plan to the
-// last piece of its answer, without the engine, whose part of the charge is on top.
+// What a request is charged is at least what it allocates, field by field: its plan and all that is
+// kept of its answer, without the engine, whose part of the charge is on top. Writing the answer
+// takes a few pieces more, however long it is.
 
 #include <functional>
 #include <ostream>
@@ -51,12 +52,12 @@ std::string ids(int count) {
 
 struct Cost {
   std::int64_t charged = 0;
-  std::int64_t allocated = 0;
+  std::int64_t allocated = 0;  // until the answer is written
+  std::int64_t written = 0;    // and while it is
 };
 
 class Charges : public testing::TestWithParam<Field> {
  protected:
-  // Everything that the request allocates until its body has been written.
   Cost cost_of(const Field& field, int amount) const {
     const std::string text =
         cat(R"({"model": "base", )", field.fixed, ", ", field.body(amount), "}");
@@ -72,10 +73,12 @@ class Charges : public testing::TestWithParam<Field> {
     auto transcript =
         Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices).value();
     answer(plan, transcript);
+    Cost cost{.charged = static_cast<std::int64_t>(plan.charge.memory_bytes),
+              .allocated = peak_bytes() - before};
     while (!plan.reply->next_piece(transcript).empty()) {
     }
-    return {.charged = static_cast<std::int64_t>(plan.charge.memory_bytes),
-            .allocated = peak_bytes() - before};
+    cost.written = peak_bytes() - before;
+    return cost;
   }
 
   // Every choice says as many tokens as it may, with what the request asks for.
@@ -131,6 +134,7 @@ TEST_P(Charges, CoverWhatAFieldAllocates) {
   const Cost large = cost_of(field, field.large);
   EXPECT_LE(small.allocated, small.charged);
   EXPECT_LE(large.allocated, large.charged);
+  EXPECT_LE(large.written, large.charged + 4 * static_cast<std::int64_t>(Reply::piece_bytes));
   const std::int64_t allocated = large.allocated - small.allocated;
   const std::int64_t charged = large.charged - small.charged;
   RecordProperty("allocated", std::to_string(allocated));

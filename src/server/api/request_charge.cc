@@ -104,6 +104,8 @@ std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
 }
 
 constexpr std::size_t list_bytes = sizeof(std::vector<std::int32_t>);
+// An id in the set of those that end a text, which all choices share.
+constexpr std::size_t set_entry_bytes = 48;
 
 // Lists in the request and its copies, and a mask up to the largest id.
 std::size_t bytes_of_bans(const engine::SamplingParams& sampling) {
@@ -128,6 +130,7 @@ std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size)
   const std::size_t each_choice =
       choice_state_bytes + fields.stop.size() * sizeof(std::uint32_t) + size.tools_bytes;
   std::size_t bytes = size.prompts * each_prompt + 8 * stop_bytes;
+  bytes += set_entry_bytes * fields.stop_ids.size();
   bytes += size.prompts * static_cast<std::size_t>(fields.choices) * each_choice;
   bytes += prompt_token_bytes * size.prompt_tokens + size.prompt_bytes + size.repeated_bytes;
   // One event holds all ids of a prompt.
