@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/cat.h"
 #include "base/log.h"
 #include "base/system/temporary_folder.h"
 

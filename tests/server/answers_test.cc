@@ -571,7 +571,7 @@ TEST(Connections, ClientsThatGoAwayFreeTheirRequests) {
 TEST(Connections, ClientsThatCloseTheirHalfGetTheirAnswers) {
   TestServer server;
   server.engine().say("to the end");
-  server.engine().hold_after(1);
+  server.engine().hold_after(2);
   Client waits(server.port());
   waits.send(post("/v1/completions", R"({"prompt": "x"})"));
   server.engine().wait_for_submitted(1);

@@ -42,9 +42,10 @@ std::string repeated(std::string_view piece, int count, std::string_view between
   return text;
 }
 
-std::string numbers(int count) {
+// Ids of the vocabulary, which are all different up to 1,400.
+std::string ids(int count) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += cat(i == 0 ? "" : ",", 100 + i);
+  for (int i = 0; i < count; ++i) text += cat(i == 0 ? "" : ",", 100 + i % 1400);
   return text;
 }
 
@@ -148,7 +149,7 @@ std::vector<Field> fields() {
        .body = [](int n) { return cat("\"prompt\": [", repeated("[1, 2]", n), "]"); },
        .large = 400},
       {.name = "PromptTokens",
-       .body = [](int n) { return cat("\"prompt\": [", numbers(n), "]"); },
+       .body = [](int n) { return cat("\"prompt\": [", ids(n), "]"); },
        .large = 8000},
       {.name = "EchoedText",
        .fixed = R"("n": 4, "max_tokens": 1)",
@@ -156,7 +157,7 @@ std::vector<Field> fields() {
            [](int n) {
              return cat("\"echo\": true, \"prompt\": \"", repeated("word", n, " "), "\"");
            },
-       .large = 4000},
+       .large = 2000},
       {.name = "Choices", .body = [=](int n) { return cat(prompt, ", \"n\": ", n); }, .large = 128},
       {.name = "Tokens",
        .fixed = R"("n": 8)",
@@ -179,12 +180,12 @@ std::vector<Field> fields() {
        .fixed = R"("max_tokens": 0)",
        .body =
            [](int n) {
-             return cat("\"echo\": true, \"logprobs\": 20, \"prompt\": [", numbers(n), "]");
+             return cat("\"echo\": true, \"logprobs\": 20, \"prompt\": [", ids(n), "]");
            },
        .small = 2,
        .large = 8000},
       {.name = "PromptLogprobs",
-       .body = [](int n) { return cat("\"prompt_logprobs\": 20, \"prompt\": [", numbers(n), "]"); },
+       .body = [](int n) { return cat("\"prompt_logprobs\": 20, \"prompt\": [", ids(n), "]"); },
        .small = 2,
        .large = 8000},
       {.name = "TokenIds",
@@ -201,11 +202,11 @@ std::vector<Field> fields() {
            },
        .large = 1000},
       {.name = "StopTokens",
-       .body = [=](int n) { return cat(prompt, ", \"stop_token_ids\": [", numbers(n), "]"); },
-       .large = 4000},
+       .body = [=](int n) { return cat(prompt, ", \"stop_token_ids\": [", ids(n), "]"); },
+       .large = 1400},
       {.name = "AllowedTokens",
-       .body = [=](int n) { return cat(prompt, ", \"allowed_token_ids\": [", numbers(n), "]"); },
-       .large = 4000},
+       .body = [=](int n) { return cat(prompt, ", \"allowed_token_ids\": [", ids(n), "]"); },
+       .large = 1400},
       {.name = "Grammar",
        .body =
            [](int n) {
@@ -221,7 +222,7 @@ std::vector<Field> fields() {
              return cat(greeting, R"(, "tools": [{"type": "function", "function": {"name": "f", )",
                         R"("description": ")", repeated("word", n, " "), "\"}}]");
            },
-       .large = 4000},
+       .large = 2000},
   };
 }
 

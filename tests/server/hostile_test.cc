@@ -250,6 +250,7 @@ TEST(HostileConnections, SlowSendersAreCut) {
   timers.wait_for_timers(2, seconds(30));
   timers.advance(seconds(29));
   EXPECT_TRUE(silent.at_end());
+  silent.close();
   ASSERT_TRUE(eventually([&] { return server.http().connections() == 2; }))
       << "a request has its time from its first byte on";
   timers.advance(seconds(1));
@@ -281,6 +282,7 @@ TEST(HostileConnections, ReadersThatStopAreCut) {
   client.send(post("/v1/completions",
                    R"({"prompt": "x", "stream": true, "n": 128, "logprobs": 20,
                        "max_tokens": 900})"));
+  server.engine().wait_for_submitted(1);
   // The client still holds its end: only the server can end this connection.
   ASSERT_TRUE(eventually([&] {
     timers.advance(HttpLimits().write_time);

@@ -1,6 +1,5 @@
 """How `motley serve` meets other machines and proxies: network_test.py MOTLEY GOLDEN"""
 
-import socket
 import subprocess
 import sys
 import unittest
@@ -20,25 +19,26 @@ class Network(tiny_model.Case):
         self.addCleanup(server.close)
         return server
 
+    def log_of(self, *options: str) -> str:
+        """All that a server with these options logs, from its start to its end."""
+        server = self.start(*options)
+        self.assertEqual(server.end(), 0)
+        return server.lines()
+
     def test_a_server_without_keys_warns_where_others_can_connect(self):
         keys = self.folder / "keys.txt"
         keys.write_text("secret\n")
-        warns = self.start("--host", "0.0.0.0").lines()
-        self.assertRegex(warns, r"warning serve\.open_to_network host=0\.0\.0\.0 effect=.* advice=.*--api-key-file")
-        self.assertNotIn("serve.open_to_network", self.start().lines())
-        self.assertNotIn("serve.open_to_network", self.start("--host", "0.0.0.0", "--api-key-file", str(keys)).lines())
+        warning = r"warning serve\.open_to_network host=0\.0\.0\.0 effect=.* advice=.*--api-key-file"
+        self.assertRegex(self.log_of("--host", "0.0.0.0"), warning)
+        self.assertNotIn("serve.open_to_network", self.log_of())
+        self.assertNotIn("serve.open_to_network", self.log_of("--host", "0.0.0.0", "--api-key-file", str(keys)))
 
     def test_a_proxy_names_the_client_and_the_server(self):
         server = self.start("--trusted-proxies", "10.0.0.0/8,127.0.0.1", "--trusted-proxies", "::1")
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as proxy:
-            proxy.sendall(b"GET /v1/models HTTP/1.1\r\nHost: llm.example\r\nConnection: close\r\n"
-                          b"X-Forwarded-For: 203.0.113.9, 10.1.1.1\r\n\r\n")
-            answer = b""
-            while piece := proxy.recv(4096):
-                answer += piece
-        self.assertIn(b" 200 OK\r\n", answer)
-        server.process.terminate()
-        server.process.wait(60)
+        forwarded = {"Host": "llm.example", "X-Forwarded-For": "203.0.113.9, 10.1.1.1"}
+        status, text, _ = server.ask("/v1/models", headers=forwarded)
+        self.assertEqual(status, 200, text)
+        self.assertEqual(server.end(), 0)
         self.assertIn(" client=203.0.113.9 ", server.lines())
 
     def test_what_is_no_network_is_refused(self):

@@ -68,6 +68,9 @@ Error system_error(std::string_view action, const std::filesystem::path& path, i
     case ENOSPC:
     case EDQUOT:
       return {ErrorCode::out_of_memory, "the disk is full", where, "free some space"};
+    case ENOMEM:
+      return {ErrorCode::out_of_memory, cat("no memory to ", action, " it"), where,
+              "try again when less memory is in use"};
     case EISDIR:
       return {ErrorCode::invalid_argument, "this is a folder", where, "name a file"};
     case EROFS:

@@ -217,6 +217,22 @@ TEST_F(FilesTest, WithoutPermissionSaysSo) {
   }
 }
 
+// Files without content that fill the address space.
+TEST_F(FilesTest, WithoutRoomForAMappingMemoryHasEnded) {
+  folder_.file("huge", "a");
+  fs::resize_file(folder_ / "huge", std::uintmax_t{1} << 43);
+  std::vector<MappedFile> mapped;
+  for (int i = 0; i < 64; ++i) {
+    auto file = MappedFile::open(folder_ / "huge");
+    if (!file.ok()) {
+      EXPECT_EQ(file.error().code(), ErrorCode::out_of_memory) << file.error().message();
+      return;
+    }
+    mapped.push_back(*std::move(file));
+  }
+  FAIL() << "64 mappings of 8 TiB each";
+}
+
 TEST_F(FilesTest, AFilesBeginningIsReadBeforeTheWhole) {
   folder_.file("a", "0123456789");
   const auto file = OpenFile::open(folder_ / "a", FileAccess::copied);

@@ -8,6 +8,7 @@
 #include "base/ascii.h"
 #include "base/cat.h"
 #include "base/json/json.h"
+#include "base/spelling.h"
 #include "base/system/files.h"
 #include "cli/options/adapter_option.h"
 #include "cli/options/arguments.h"

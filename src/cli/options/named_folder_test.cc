@@ -1,6 +1,5 @@
 #include "cli/options/named_folder.h"
 
-#include <array>
 #include <filesystem>
 #include <string>
 #include <sys/fsuid.h>

@@ -208,6 +208,7 @@ asio::awaitable<Connection::Incoming> Connection::read_request() {
   status_ = 0;
   complete_ = false;
   streams_events_ = false;
+  probed_ = false;
   sent_bytes_ = 0;
   received_bytes_ = 0;
   if (!co_await wait_for_request()) co_return Incoming::none;
@@ -376,7 +377,6 @@ Result<void> Connection::take_for_body(std::size_t more) {
 asio::awaitable<void> Connection::answer() {
   const TimePoint start = context_.timers->now();
   may_watch_ = true;
-  if (ended_) client_has_ended();
   watch();
   co_await context_.hooks.handler(*this);
   co_await stop_watching();

@@ -101,7 +101,6 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   void drop_and_watch();
   void received_meanwhile(ErrorCodeOfBoost failure);
   boost::asio::awaitable<void> stop_watching();
-  void client_has_ended();
   void client_has_gone();
   void probe_client();
   void cancel_operations();
@@ -171,6 +170,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   int status_ = 0;  // 0 until the header is sent
   bool complete_ = false;
   bool streams_events_ = false;
+  bool probed_ = false;
   std::size_t sent_bytes_ = 0;
 
   bool writing_ = false;

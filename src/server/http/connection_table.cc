@@ -1,6 +1,7 @@
 #include "server/http/connection_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/system/out_of_memory.h"
@@ -43,9 +44,14 @@ ConnectionTable::Entry ConnectionTable::add(const std::shared_ptr<Connection>& c
 // Whether the connection may stay until its client has read why it is refused.
 bool ConnectionTable::refuse(const std::shared_ptr<Connection>& connection) {
   if (refused_.size() >= 2 * max_refused) return false;
-  if (refused_.size() >= max_refused) refused_[refused_.size() - max_refused]->abort();
-  refused_.push_back(connection.get());
+  if (refused_.size() >= max_refused) {
+    const auto after = static_cast<std::ptrdiff_t>(refused_.size() - max_refused);
+    open_.at(*std::next(refused_.begin(), after)).connection->abort();
+  }
+  // First what may run out of memory.
+  std::list<const Connection*> node{connection.get()};
   open_[connection.get()] = {.connection = connection, .silent = silent_.end(), .leaving = true};
+  refused_.splice(refused_.end(), node);
   ++leaving_;
   return true;
 }
@@ -94,7 +100,7 @@ void ConnectionTable::remove(const Connection& connection) {
   const auto found = open_.find(&connection);
   if (found == open_.end()) return;
   if (found->second.silent != silent_.end()) silent_.erase(found->second.silent);
-  std::erase(refused_, &connection);
+  refused_.remove(&connection);
   if (found->second.leaving)
     --leaving_;
   else

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -65,8 +64,8 @@ class ConnectionTable {
   bool draining_ = false;
   std::unordered_map<const Connection*, Open> open_;
   std::unordered_map<std::string, std::size_t> by_address_;
-  std::list<Connection*> silent_;    // oldest first
-  std::deque<Connection*> refused_;  // oldest first
+  std::list<Connection*> silent_;         // oldest first
+  std::list<const Connection*> refused_;  // oldest first
   std::size_t leaving_ = 0;
   HttpStats stats_;  // what is counted over time
 };

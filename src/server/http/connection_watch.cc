@@ -6,6 +6,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include "server/http/connection.h"
@@ -70,8 +71,9 @@ void Connection::received_meanwhile(ErrorCodeOfBoost failure) {
   watching_ = false;
   wake_.cancel();
   if (failure == asio::error::operation_aborted) return;
-  if (failure == asio::error::eof)
-    client_has_ended();
+  ended_ = failure == asio::error::eof;
+  if (ended_)
+    probe_client();
   else if (failure)
     client_has_gone();
   watch();
@@ -88,19 +90,20 @@ asio::awaitable<void> Connection::stop_watching() {
 
 void Connection::on_gone(std::function<void()> notice) {
   gone_notice_ = std::move(notice);
-  if (gone_notice_) watch();
+  if (!gone_notice_) return;
+  watch();
+  // Not during this call.
+  if (ended_)
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->probe_client(); });
 }
 
 // The client may have closed only its sending half, and wait for its answer. Whether it has closed
-// the socket shows when something is sent to it: then its system answers with a reset.
-void Connection::client_has_ended() {
-  ended_ = true;
+// the socket shows when something is sent to it: then its system answers with a reset. An answer
+// that is made at once needs no probe.
+void Connection::probe_client() {
+  if (!may_watch_ || !gone_notice_ || std::exchange(probed_, true)) return;
   // Interim answers are not for HTTP/1.0.
   if (http_1_0_) return client_has_gone();
-  probe_client();
-}
-
-void Connection::probe_client() {
   // What is on its way shows it as well.
   if (complete_ || writing_ || unsent_bytes() != std::size_t{0}) return;
   if (status_ != 0 && !streams_events_) return;

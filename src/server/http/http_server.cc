@@ -6,16 +6,15 @@
 #include <tuple>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/out_of_memory.h"
+#include "server/http/connection_constants.h"
 
 namespace motley::server {
 namespace {
@@ -23,7 +22,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 // Descriptors or memory have run out; others may be released meanwhile.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from server_process import LOOK_SECONDS, WAIT_SECONDS
 
 ADDRESS = "127.0.0.1"
+ANSWER_SECONDS = 180  # for one of an attack's many answers, which wait for each other
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Attacker:
         settings = server.settings
         self.port, self.pid, self.folder = server.port, server.pid, server.folder
         self.log_reader, self.settings = server.log_reader, settings
-        self.headers, self.patience = headers, self.within(40)
+        self.headers, self.patience = headers, settings.patience(40) if settings.timed else ANSWER_SECONDS
         self.lock, self.statuses, self.failures, self.notes = threading.Lock(), Counter(), [], []
 
     def within(self, seconds: float) -> float:

@@ -51,16 +51,21 @@ def huge_prompts(attacker: Attacker) -> None:
                          + [lambda: attacker.post("/v1/chat/completions", chat)] * 2)
 
 
+def answer_tokens(attacker: Attacker) -> int:
+    """Of each of a thousand answers."""
+    return 24 if attacker.settings.timed else 6
+
+
 def queue_hog(attacker: Attacker) -> None:
     """1,300 prompts of one address, sent on as many connections as it takes."""
     prompts = [f"number {index}" for index in range(1300)]
-    attacker.all_at_once([lambda part=prompts[at:at + 65]: attacker.complete(prompt=part, max_tokens=24)
+    attacker.all_at_once([lambda part=prompts[at:at + 65]: attacker.complete(prompt=part, max_tokens=answer_tokens(attacker))
                           for at in range(0, 1300, 65)], 20)
 
 
 def queue_hog_singly(attacker: Attacker) -> None:
     """The same as a request each, a few hundred connections at once."""
-    attacker.all_at_once([lambda index=index: attacker.complete(prompt=f"number {index}", max_tokens=24)
+    attacker.all_at_once([lambda index=index: attacker.complete(prompt=f"number {index}", max_tokens=answer_tokens(attacker))
                           for index in range(attacker.few(600))], 200)
 
 

@@ -187,7 +187,8 @@ def odd_files(attacker: Attacker) -> None:
     (root / "odd/out").symlink_to("/etc")
     paths = [f"odd/{kind}" for kind in kinds] + [
         "odd/out", "../..", "/etc", "/proc/self/root/etc", "fortune/../../..", "a" * 100000, "", ".", "\x00", "fortune\x00/x"]
-    for path, answer in zip(paths, attacker.all_at_once([lambda p=path: attacker.load("odd", p) for path in paths], 6)):
+    for path, answer in zip(paths, attacker.all_at_once(
+            [lambda p=path, i=index: attacker.load(f"odd_{i}", p) for index, path in enumerate(paths)], 6)):
         attacker.expect(answer.status in (400, 404, 413), f"{path[:40]!r}: {answer.status} {answer.text()[:100]}")
         attacker.expect("root:" not in answer.text(), f"{path[:40]!r}: {answer.text()[:100]}")
 

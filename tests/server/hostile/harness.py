@@ -19,7 +19,7 @@ from processes import MEGABYTE, Launch, Server, Settings
 
 from server_process import WAIT_SECONDS, until
 
-ATTACK_SECONDS = 240  # an attack that lasts longer hangs
+ATTACK_SECONDS = 400  # an attack that lasts longer hangs
 RIGHT_ANSWERS = 3  # of each neighbour after an attack
 # What the server counts as held, and gives back when requests have ended.
 HELD = ("motley_request_memory_bytes", "motley_http_body_bytes", "motley_sequences_running", "motley_sequences_waiting",

@@ -7,14 +7,11 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from server_process import WAIT_SECONDS, ServerProcess, until  # noqa: E402
+from server_process import WAIT_SECONDS, ServerProcess, until
 
 MEGABYTE = 1 << 20
 SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)

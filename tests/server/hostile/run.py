@@ -19,15 +19,17 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import attacks_bodies
-import attacks_files
-import attacks_grammars
-import attacks_memory
-import attacks_pending
-import attacks_transport
-import timed
-from harness import TIMES_HEADER, Judgement, print_verdict, run_attack
-from processes import Settings
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import attacks_bodies  # noqa: E402
+import attacks_files  # noqa: E402
+import attacks_grammars  # noqa: E402
+import attacks_memory  # noqa: E402
+import attacks_pending  # noqa: E402
+import attacks_transport  # noqa: E402
+import timed  # noqa: E402
+from harness import TIMES_HEADER, Judgement, print_verdict, run_attack  # noqa: E402
+from processes import Settings  # noqa: E402
 
 ATTACKS = [*attacks_grammars.ATTACKS, *attacks_bodies.ATTACKS, *attacks_transport.ATTACKS,
            *attacks_files.ATTACKS, *attacks_memory.ATTACKS]

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <type_traits>
 
 #include "base/cat.h"
 #include "server/api/fields/notices.h"
@@ -13,10 +12,9 @@ namespace {
 
 constexpr std::size_t longest_name = 100;  // of an unknown field's name, as it is repeated
 
-template <class Number>
-Error out_of_range(std::string_view place, Number value, std::type_identity_t<Number> least,
-                   std::type_identity_t<Number> most) {
-  const bool unbounded = most == std::numeric_limits<Number>::max();
+template <class Number, class Bound>
+Error out_of_range(std::string_view place, Number value, Bound least, Bound most) {
+  const bool unbounded = most == std::numeric_limits<Bound>::max();
   return {ErrorCode::invalid_argument, cat(value, " is out of range"), std::string(place),
           unbounded ? cat("use ", least, " or more") : cat("use ", least, " to ", most)};
 }
@@ -55,7 +53,7 @@ Result<std::int64_t> read_integer(const json::Value& value, std::string_view pla
                  std::string(place), "give an integer");
   if (std::abs(number) > exact || number < static_cast<double>(least) ||
       number > static_cast<double>(most))
-    return out_of_range(place, number, static_cast<double>(least), static_cast<double>(most));
+    return out_of_range(place, number, least, most);
   return static_cast<std::int64_t>(number);
 }
 
