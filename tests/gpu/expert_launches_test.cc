@@ -96,7 +96,7 @@ TEST_P(ExpertLaunches, EveryTilingEnds) {
   EXPECT_GE(ran, expected(GetParam()).launches);
 }
 
-// Blocks that come late must have nothing that others wait for.
+// Blocks that start late must hold nothing that others wait for.
 TEST_P(ExpertLaunches, EveryTilingEndsWhileHalfOfTheGpuIsTaken) {
   const auto run = [&] {
     int ran = 0;

@@ -48,17 +48,15 @@ Scratch cut_scratch(const GroupedExperts& g) {
   const std::int64_t column_blocks = (g.shape.hidden + 63) / 64;
   const std::int64_t summed = std::min<std::int64_t>(tokens, summed_pairs);
   const std::int64_t permuted = pairs / permute_block + 1;
-  const std::int64_t count = 3 + 3 * tiles + summed * column_blocks + permuted;
-  int* const items = cut.take<int>(4 + 2 * count);
-  int* const both = items + 4;
+  const std::int64_t count = 5 + 3 * tiles + summed * column_blocks + permuted;
+  int* const both = cut.take<int>(2 * count);
   int* next = both + g.turn % 2 * count;
-  p.counters.next_item = items + g.turn % 2 * 2;
-  p.counters.next_tickets = items + (g.turn + 1) % 2 * 2;
   p.counters.next_run = both + (g.turn + 1) % 2 * count;
   p.counters.count = static_cast<int>(count);
-  p.counters.next_shrink = next;
-  p.counters.next_permuted = next + 2;
-  next += 3;
+  p.counters.next_item = next;
+  p.counters.next_shrink = next + 2;
+  p.counters.next_permuted = next + 4;
+  next += 5;
   p.counters.tile_done = next;
   next += tiles;
   p.seam[0].done = next;
@@ -391,11 +389,11 @@ std::size_t grouped_scratch_bytes(const GroupedExperts& params) {
 
 void prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream) {
   const grouped::Counters counters = grouped::cut_scratch(params).layer.counters;
-  const std::size_t numbers = 4 + 2 * static_cast<std::size_t>(counters.count);
   device_of(stream).note_launch("the experts' counters");
-  device_of(stream).keep(
-      launched(cudaMemsetAsync(params.scratch, 0, numbers * sizeof(int), native(stream)),
-               "the experts' counters"));
+  device_of(stream).keep(launched(
+      cudaMemsetAsync(params.scratch, 0, 2 * static_cast<std::size_t>(counters.count) * sizeof(int),
+                      native(stream)),
+      "the experts' counters"));
 }
 
 bool grouped_sums_into(const AfterExperts& next, const GroupedTiles& tiles) {

@@ -205,21 +205,12 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     prefetch_map(&maps.h[0]);
   }
   __syncthreads();
-  constexpr int consumer_warps = 4 * S::warpgroups;
-  // Ahead of everything, so that blocks take their first items in the order of starting, which
-  // spreads them over the multiprocessors, and don't wait for the counter's way to L2 and back.
-  const int ticket = t == 32 * consumer_warps ? take_ticket(p, l) : 0;
-  // In this order, because the shrinks behind gate_up read the plan without waiting for it, and the
-  // next run takes its first tickets without waiting for this one.
+  // In this order, because the shrinks behind gate_up read the plan without waiting for it.
   wait_for_previous_grid();
-  if (blockIdx.x == 0) {
-    if (t < 2) {
-      p.counters.next_tickets[t] = 0;
-      __threadfence();
-    }
-    __syncthreads();
-  }
   launch_dependents();
+  constexpr int consumer_warps = 4 * S::warpgroups;
+  // Taken ahead of the sort and of the plan's loads, which hide its way to L2 and back.
+  const int ticket = t == 32 * consumer_warps ? take_ticket(p, l) : 0;
   for (int i = static_cast<int>(blockIdx.x) * S::threads + t; i < p.counters.count;
        i += static_cast<int>(gridDim.x) * S::threads)
     p.counters.next_run[i] = 0;

@@ -32,12 +32,10 @@ struct SeamDeltas {
 };
 
 // The counters of a run are zero when it begins. A run zeroes the counters of the next run, which
-// are those that the previous run used: next_item before it lets launches start that follow it, the
-// others meanwhile.
+// are those that the previous run used.
 struct Counters {
-  int* next_item;     // [2] for gate_up and for down
-  int* next_tickets;  // [2] the same of the next run
-  int* next_shrink;   // [2] of seams
+  int* next_item;    // [2] for gate_up and for down
+  int* next_shrink;  // [2] of seams
   int* next_permuted;
   int* tile_done;   // [tiles] warpgroups that have stored their part of h
   int* token_done;  // [tokens, ceil(hidden / 64)] warpgroups that have stored their part of down

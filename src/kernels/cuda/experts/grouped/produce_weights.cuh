@@ -137,7 +137,7 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
   }
 }
 
-// A number for the next item that nobody has taken. Blocks take all their items by ticket, the
+// The number of the next item that no block has taken. Blocks take all their items by ticket, the
 // first one too: a block that waits for an item then waits for a running block, however many of
 // the grid's blocks are resident.
 __device__ inline int take_ticket(const LayerParams& p, const LaunchParams& l) {
