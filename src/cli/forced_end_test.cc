@@ -60,13 +60,16 @@ TEST(ForcedEnd, LetsAnOrderlyShutdownBe) {
   forced_end.arm(0ms);  // the first counts
 }
 
+// As where a thread can't be started: std::thread throws.
+void lack_a_thread() {
+  throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+}
+
 TEST_F(ForcedEndDeathTest, ALackOfThreadsIsExplained) {
   EXPECT_EXIT(
       {
         explain_lack_of_threads();
-        []() noexcept {
-          throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
-        }();
+        []() noexcept { lack_a_thread(); }();
       },
       testing::ExitedWithCode(1), "motley: no thread can be started .*ulimit -u");
 }
