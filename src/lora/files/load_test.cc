@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/log.h"
 #include "base/system/temporary_folder.h"
 #include "lora/test_base.h"
 
@@ -252,20 +251,6 @@ TEST(LoadAdapter, VersionFollowsContentAndScale) {
   other.add(q + "lora_B.weight", {32, 2}, ones(64));
   EXPECT_NE(load(other, "", base).value().version, version);
   EXPECT_EQ(to_string(version).size(), 32U);
-}
-
-TEST(LoadAdapter, NotesIgnoredFiles) {
-  const FakeBase base = test::make_base({});
-  AdapterFiles files;
-  add_q(files);
-  const TemporaryFolder folder;
-  files.write(folder.path(), R"({"r": 2, "lora_alpha": 1})");
-  static_cast<void>(folder.file("tokenizer_config.json", "{}"));
-  std::string lines;
-  log::configure({.sink = [&](std::string_view line) { lines += line; }});
-  EXPECT_TRUE(load_adapter(folder.path(), {.partial = true}, base).ok());
-  log::configure({});
-  EXPECT_NE(lines.find("tokenizer_config.json"), std::string::npos) << lines;
 }
 
 TEST(LoadOptions, ParseTheirOwnWords) {
