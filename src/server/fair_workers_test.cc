@@ -28,7 +28,11 @@ void expect_set(std::promise<void>& promise, const char* what) {
 class HeldWorkers {
  public:
   explicit HeldWorkers(int threads = 1) : workers_({.threads = threads}) {
-    workers_.submit("holder", 1, [this] { release_.get_future().wait(); });
+    workers_.submit("holder", 1, [this] {
+      holds_.set_value();
+      release_.get_future().wait();
+    });
+    expect_set(holds_, "the holder");  // else a worker might choose another task first
   }
 
   FairWorkers::Ticket add(const std::string& client, std::size_t bytes, const std::string& name) {
@@ -49,6 +53,7 @@ class HeldWorkers {
   }
 
  private:
+  std::promise<void> holds_;
   std::promise<void> release_;
   std::promise<void> done_;
   std::mutex mutex_;

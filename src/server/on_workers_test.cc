@@ -50,7 +50,13 @@ class LeavingExchange final : public Exchange {
 class OnWorkers : public testing::Test {
  protected:
   OnWorkers() {
-    workers_.submit("holder", 1, [this] { held_.get_future().wait(); });
+    workers_.submit("holder", 1, [this] {
+      holds_.set_value();
+      held_.get_future().wait();
+    });
+    EXPECT_EQ(holds_.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready)
+        << "the worker did not take its first task";  // else the worker might choose another task
+                                                      // first
   }
 
   // What comes of work that is queued while the only worker is held.
@@ -73,6 +79,7 @@ class OnWorkers : public testing::Test {
 
   asio::io_context context_;
   LeavingExchange exchange_{context_};
+  std::promise<void> holds_;
   std::promise<void> held_;
   int works_ = 0;
   FairWorkers workers_{{.threads = 1}};  // last, so that it is destroyed first

@@ -164,7 +164,7 @@ constexpr Case filter_cases[] = {
     {"slice", "{{ l | slice(1000, t) | list }}"},
     {"sort", "{{ l | sort }}{{ d.items() | sort(attribute='1,0') }}"},
     {"string", "{{ l | string }}"},
-    {"sum", "{{ [l] * 9 | sum(start=[]) }}"},
+    {"sum", "{{ ([l] * 9) | sum(start=[]) }}"},
     {"title", "{{ t | title }}"},
     {"tojson",
      "{{ t | tojson }}{{ ('\x01' * 100000) | tojson }}{{ d | tojson(sort_keys=true) }}"
