@@ -161,8 +161,7 @@ void add_limits(const fs::path& root, const Version& version, std::vector<Cgroup
   const fs::path point = root / mount->point.relative_path();
   while (true) {
     const fs::path name = path.empty() ? mount->root : mount->root / path;
-    if (auto limit = limit_of(point / path, name, version))
-      limits.push_back(*std::move(limit));
+    if (auto limit = limit_of(point / path, name, version)) limits.push_back(*std::move(limit));
     if (path.empty()) return;
     path = path.parent_path();
   }

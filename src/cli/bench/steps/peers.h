@@ -17,8 +17,8 @@ struct PeerCase {
   std::string_view card;    // the name of the GPU that our step ran on
 };
 
-// vLLM's time for it, if it was measured on this card: forward pass, head and sampling, which steps of `motley
-// bench` exclude.
+// vLLM's time for it, if it was measured on this card: forward pass, head and sampling, which steps
+// of `motley bench` exclude.
 std::optional<double> peer_ms(const PeerCase& wanted);
 
 }  // namespace motley::cli

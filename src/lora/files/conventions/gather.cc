@@ -138,8 +138,8 @@ std::optional<tensor::ConstTensor> base_tensor(const BaseView& base, std::string
   return std::nullopt;
 }
 
-// The base's tensor that a whole tensor may be a copy of: some tools copy norms, biases and routers.
-// Tables are compared where they are read.
+// The base's tensor that a whole tensor may be a copy of: some tools copy norms, biases and
+// routers. Tables are compared where they are read.
 std::optional<tensor::ConstTensor> original_of(const Unit::Item& item, const BaseView& base) {
   const std::string name = whole_tensor_name(item.name());
   if (name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight"))
