@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -119,7 +120,9 @@ std::vector<std::string> folders_with(const Listed& listed, std::string_view fil
   for (const std::string& name : listed.names) {
     if (is_there(listed.folder / name / file)) found.push_back(name);
   }
-  std::ranges::stable_sort(found, {}, &std::string::size);
+  std::ranges::sort(found, {}, [](const std::string& name) {
+    return std::pair(name.size(), std::string_view(name));
+  });
   return found;
 }
 
