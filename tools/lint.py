@@ -175,6 +175,8 @@ def unit_of(entry: dict) -> Unit:
             unit.places.append(f"{word} {next(words)}")
         elif word.startswith("-I"):
             unit.places.append(word)
+        elif word.startswith("-DLLVMFuzzerTestOneInput="):
+            pass  # Unit.text() names it
         elif word.startswith("-D"):
             unit.macros[word.split("=")[0]] = word
         elif word not in ("-MD", "-Winvalid-pch", "-fpch-preprocess"):

@@ -71,7 +71,7 @@ class Shard:
         if self.hung:
             print(*self.lines, sep="")
             print(f"{self.program}: {self.hung} did not end in {self.hang:.0f} s: it hangs")
-        elif status not in (0, 1):
+        elif self.running or status not in (0, 1):
             how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
             print(*self.lines, sep="")
             print(f"{self.program}: ended by {how} in {self.running or 'no test'}")

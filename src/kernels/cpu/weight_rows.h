@@ -266,7 +266,7 @@ struct ByteRow {
  private:
   Scales scales_at(std::int64_t k) const {
     const std::int64_t at = k >> block_log;
-    return {each.scales + at, each.zeros + at, block_log};
+    return {each.scales + at, zeros ? each.zeros + at : nullptr, block_log};
   }
 };
 
@@ -350,12 +350,13 @@ struct NibbleRow {
   // k is a multiple of the step.
   Open open_words(const std::byte* words, std::int64_t k, std::int64_t count) const {
     const std::int64_t at = k >> block_log;
+    const auto* const zero_points = zeros ? each.zeros + at : nullptr;
     if constexpr (grouping == Grouping::wide) {
-      return open_wide(words, each.scales + at, each.zeros + at);
+      return open_wide(words, each.scales + at, zero_points);
     } else {
       const auto blocks = static_cast<int>((count - 1) >> block_log) + 1;
       return {Isa::load_words(words),
-              Scales(each.scales + at, each.zeros + at, blocks, word_log(block_log))};
+              Scales(each.scales + at, zero_points, blocks, word_log(block_log))};
     }
   }
 };
