@@ -28,8 +28,10 @@ function(motley_level module result)
   set(${result} ${level} PARENT_SCOPE)
 endfunction()
 
-# Modules that are large and compute little: with sanitizers the compiler's time is what counts.
+# With sanitizers: modules that are large and compute little, where the compiler's time is what counts, and one whose
+# loops are what all tests of models wait for.
 set(unoptimised engine server cli)
+set(optimised kernels)
 
 # motley_module(NAME [DEPENDS modules...] SOURCES files... [LIBRARIES targets...] [TESTS files...])
 function(motley_module name)
@@ -67,6 +69,8 @@ function(motley_module name)
   target_link_libraries(motley_${name} PUBLIC ${below} motley_options PRIVATE ${MODULE_LIBRARIES})
   if(name IN_LIST unoptimised)
     target_compile_options(motley_${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Sanitize>>:-O0>)
+  elseif(name IN_LIST optimised)
+    target_compile_options(motley_${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Sanitize>>:-O2>)
   endif()
   # When the folder has been read: it may add sources.
   cmake_language(EVAL CODE "cmake_language(DEFER CALL motley_unity motley_${name})")

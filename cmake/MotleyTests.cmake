@@ -14,6 +14,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND test_options $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds> $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow>)
 endif()
 
+# Parts that compute in loops of their own what they expect: with sanitizers and without optimisation that takes minutes.
+set(computing_parts kernels moe)
+
 if(MOTLEY_TESTS)
   find_package(GTest REQUIRED)
   # Every test reads GoogleTest's headers: they are compiled once, which halves the time of most.
@@ -36,7 +39,11 @@ function(motley_test name)
   target_link_libraries(test_${name} PUBLIC ${TEST_MODULES} ${TEST_LIBRARIES} motley_options GTest::gmock)
   target_compile_definitions(test_${name} PRIVATE ${TEST_DEFINITIONS})
   target_compile_options(test_${name} PRIVATE ${test_options})
-  target_precompile_headers(test_${name} REUSE_FROM motley_test_headers)
+  if(name IN_LIST computing_parts AND MOTLEY_SANITIZE)
+    target_compile_options(test_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # precompiled headers are not
+  else()
+    target_precompile_headers(test_${name} REUSE_FROM motley_test_headers)
+  endif()
   motley_unity(test_${name})
   set_property(GLOBAL APPEND PROPERTY motley_test_parts ${name})
 endfunction()
