@@ -4,6 +4,7 @@
 #   tidy      clang-tidy over the whole tree
 #   headers   every file compiled alone (preset debug), so that none leans on another's includes
 #   cuda      everything compiled with CUDA, where nvcc is
+#   sanitized all tests under the address and undefined-behaviour sanitizers
 #   volume    tests of the label long: soaks, hostile times, memory as the system sees it
 #   load      the gate's tests three times in a row beside busy processes, release and sanitized
 #   threads   thread sanitizer over the engine, the server's sockets and ranks
@@ -16,7 +17,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=$1
 shift
-all=(tidy headers cuda volume load threads coverage fuzz)
+all=(tidy headers cuda sanitized volume load threads coverage fuzz)
 
 tidy() {
   tools/setup.sh build lint && tools/configure.sh tidy && tools/lint.py --jobs "$jobs" build/tidy
@@ -30,6 +31,7 @@ cuda() {
   tools/setup.sh build && tools/build.sh cuda "$jobs" && mkdir -p .ci/whole &&
     printf '%s: all CUDA sources compiled\n' "$(date +%F)" >.ci/whole/cuda
 }
+sanitized() { tools/setup.sh build fuzz python && tools/build.sh asan "$jobs" && tools/test.sh asan; }
 volume() {
   tools/setup.sh build python && tools/build.sh release "$jobs" &&
     ctest --preset long --output-junit "$PWD/build/release/tests.xml"
