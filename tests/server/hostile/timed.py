@@ -124,7 +124,7 @@ def compute() -> None:
 
 
 def measure_noise(settings: Settings, attack: Attack) -> Floors:
-    """The floors of this machine: the worst windows of neighbours that nobody attacks, beside a process that computes on each
+    """The floors of this machine: the worst windows of neighbours without an attack, next to a process that computes on each
     processor."""
     context = multiprocessing.get_context("fork")
     others = [context.Process(target=compute, daemon=True) for _ in settings.processors]
