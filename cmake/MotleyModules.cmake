@@ -28,10 +28,8 @@ function(motley_level module result)
   set(${result} ${level} PARENT_SCOPE)
 endfunction()
 
-# With sanitizers: modules that are large and compute little, where the compiler's time is what counts, and one whose
-# loops are what all tests of models wait for.
-set(unoptimised engine server cli)
-set(optimised kernels)
+# With sanitizers: modules whose loops are what all tests of models wait for. Elsewhere the compiler's time is what counts.
+set(computing_modules quant kernels lora moe)
 
 # motley_module(NAME [DEPENDS modules...] SOURCES files... [LIBRARIES targets...] [TESTS files...])
 function(motley_module name)
@@ -67,10 +65,8 @@ function(motley_module name)
   add_library(motley_${name} STATIC ${MODULE_SOURCES})
   target_include_directories(motley_${name} PUBLIC ${door})
   target_link_libraries(motley_${name} PUBLIC ${below} motley_options PRIVATE ${MODULE_LIBRARIES})
-  if(name IN_LIST unoptimised)
-    target_compile_options(motley_${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Sanitize>>:-O0>)
-  elseif(name IN_LIST optimised)
-    target_compile_options(motley_${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Sanitize>>:-O2>)
+  if(name IN_LIST computing_modules)
+    target_compile_options(motley_${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Sanitize>>:-O1>)
   endif()
   # When the folder has been read: it may add sources.
   cmake_language(EVAL CODE "cmake_language(DEFER CALL motley_unity motley_${name})")

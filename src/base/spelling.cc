@@ -38,7 +38,7 @@ std::optional<std::string_view> closest(std::string_view word,
   std::optional<std::string_view> best;
   for (const std::string_view candidate : candidates) {
     // Words of very different lengths are no candidates, and need no comparison.
-    const auto [shorter, longer] = std::minmax(word.size(), candidate.size());
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     if (longer - shorter >= best_distance) continue;
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {

@@ -20,7 +20,7 @@ using score_tests::at;
 using score_tests::cases_of;
 using score_tests::GoldenModel;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MOTLEY_SANITIZED
 constexpr int soak_requests = 60;
 #else
 constexpr int soak_requests = 300;

@@ -213,7 +213,7 @@ TEST_F(Grammars, ThatTakeLongToCompileAreEnded) {
 }
 
 // Sanitizers reserve more address space than any limit.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef MOTLEY_SANITIZED
 TEST_F(Grammars, ThatTakeTooMuchMemoryAreEnded) {
   GrammarService::Options options = patient();
   options.limits.memory = std::uint64_t{16} << 20;

@@ -11,7 +11,7 @@
 namespace motley::engine::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MOTLEY_SANITIZED
 constexpr int requests_in_all = 1'000;
 #else
 constexpr int requests_in_all = 10'000;
