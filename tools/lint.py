@@ -41,7 +41,7 @@ BROUGHT_NAME = re.compile(r"^ *(?:using (?!(?P<class>\w+)::(?P=class);)[\w:]+::|
 LONGEST_FILE = 700  # lines; the aim is 600
 MADE_BY_A_TOOL = "// Made by tools/"  # the first line of a file that may be longer
 
-# (what, where it is looked for, what to do): one line of a file that matches breaks a rule.
+# (what, how names of files end in which it is looked for, what to do): one line of a file that matches breaks a rule.
 LINE_RULES = [
     (r'#include "([^"]*/)?\.\.?/', CODE, "include by module: \"base/error.h\""),
     (r'#include "[^/"]+"', CODE, "include by module: \"base/error.h\""),
@@ -51,6 +51,7 @@ LINE_RULES = [
     (r"\bstd::(cout|cerr)\b", CODE, "write through base/log.h, or the command's output"),
     (r"\bgetenv\(", CODE, "settings come from the command line"),
     (r"\bDISABLED_|GTEST_SKIP", (".cc",), "a test passes or is removed"),
+    (r"\bsleep_(for|until)\(|\bstd::barrier\b", ("_test.cc",), "wait for an event, with a bound: base/test_waits.h"),
 ]
 EXCEPTIONS = {
     "src/base/number_types.h": {"#\\s*if.*\\b(CUDA|__CUDACC__|__CUDA_ARCH__)\\b"},
@@ -108,14 +109,25 @@ def check_rules(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]:
         if not product:
             continue
         for pattern, suffixes, advice in LINE_RULES:
-            if path.suffix not in suffixes or pattern in EXCEPTIONS.get(name, ()):
+            if not name.endswith(suffixes) or pattern in EXCEPTIONS.get(name, ()):
                 continue
             for number, line in enumerate(lines, 1):
                 if re.search(pattern, line):
                     findings.append(f"{name}:{number}: {line.strip()}: {advice}")
         if path.suffix in (".cc", ".cu"):
             findings += [f"{name}: using {brought}: is not used: remove it" for brought in unused_usings(lines)]
-    return findings
+    return findings + check_slow_tests(root, files)
+
+
+def check_slow_tests(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]:
+    """A test that is left out by its name is there."""
+    listed = root / "tests/slow_sanitized.txt"
+    if not listed.is_file():
+        return []
+    tests = {f"{suite}.{name}" for path in files if path.name.endswith(".cc")
+             for suite, name in re.findall(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)}
+    names = [line for line in listed.read_text().splitlines() if line and not line.startswith("#")]
+    return [f"tests/slow_sanitized.txt: {name}: no such test" for name in names if name not in tests]
 
 
 def unused_usings(lines: list[str]) -> list[str]:

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs one shard of a GoogleTest program and prints only what matters of it:
 
-    run_shard.py [--shard I --of N] [--times FOLDER] [--hang SECONDS] PROGRAM [ARGUMENT...]
+    run_shard.py [--shard I --of N] [--times FOLDER] [--hang SECONDS] [--slow FILE] PROGRAM [ARGUMENT...]
 
 The output of a test that passes is dropped. A test that fails is shown whole; one that ends the program, or that does
 not end by itself in --hang seconds, is named. The times of all tests go to FOLDER, for tools/slowest_tests.py.
+Tests that --slow lists, a Suite.Name a line, are left out unless MOTLEY_SLOW_TESTS is set.
 """
 
 import argparse
@@ -85,20 +86,32 @@ class Shard:
         return 1
 
 
+def without(slow: pathlib.Path | None) -> list[str]:
+    """What GoogleTest must be told so that it leaves these out."""
+    if slow is None or os.environ.get("MOTLEY_SLOW_TESTS"):
+        return []
+    names = [line for line in slow.read_text().splitlines() if line and not line.startswith("#")]
+    return ["--gtest_filter=-" + ":".join(f"{name}:*/{name}/*" for name in names)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--of", type=int, default=1)
     parser.add_argument("--times", type=pathlib.Path)
     parser.add_argument("--hang", type=float, default=900, help="no test takes a tenth of that on a busy machine")
+    parser.add_argument("--slow", type=pathlib.Path)
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
 
     shard = Shard(arguments.program, arguments.hang)
     environment = os.environ | {"GTEST_TOTAL_SHARDS": str(arguments.of), "GTEST_SHARD_INDEX": str(arguments.shard)}
-    with subprocess.Popen([arguments.program, "--gtest_color=no", *arguments.arguments], env=environment, text=True,
-                          errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    # A sanitizer names lines by it where the compiler's own program is not installed.
+    environment.setdefault("ASAN_OPTIONS", "allow_addr2line=1")
+    command = [arguments.program, "--gtest_color=no", *without(arguments.slow), *arguments.arguments]
+    with subprocess.Popen(command, env=environment, text=True, errors="replace", stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as process:
         shard.read(process)
     if arguments.times is not None:
         arguments.times.mkdir(parents=True, exist_ok=True)

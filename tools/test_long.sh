@@ -31,7 +31,9 @@ cuda() {
   tools/setup.sh build && tools/build.sh cuda "$jobs" && mkdir -p .ci/whole &&
     printf '%s: all CUDA sources compiled\n' "$(date +%F)" >.ci/whole/cuda
 }
-sanitized() { tools/setup.sh build fuzz python && tools/build.sh asan "$jobs" && tools/test.sh asan; }
+sanitized() {
+  tools/setup.sh build fuzz python && tools/build.sh asan "$jobs" && MOTLEY_SLOW_TESTS=1 tools/test.sh asan
+}
 volume() {
   tools/setup.sh build python && tools/build.sh release "$jobs" &&
     ctest --preset long --output-junit "$PWD/build/release/tests.xml"

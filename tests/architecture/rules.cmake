@@ -30,3 +30,13 @@ endforeach()
 plant("using std::string;\nusing std::vector;\nvector<int> none;" "planted.cc: using string")
 plant("namespace fs = std::filesystem;  // fs" "planted.cc: using fs")
 plant("struct B : A {\n  using A::A;\n};" clean)
+
+# A test that sleeps, and a name in the list of slow tests that is no test's.
+file(REMOVE_RECURSE ${SCRATCH})
+file(WRITE ${SCRATCH}/src/base/planted_test.cc "TEST(A, B) { std::this_thread::sleep_for(time); }\n")
+check(${SCRATCH} "planted_test.cc:1: .*: wait for an event")
+file(WRITE ${SCRATCH}/src/base/planted_test.cc "TEST(A, B) {}\n")
+file(WRITE ${SCRATCH}/tests/slow_sanitized.txt "# why\nA.B\n")
+check(${SCRATCH} clean)
+file(WRITE ${SCRATCH}/tests/slow_sanitized.txt "A.B\nA.C\n")
+check(${SCRATCH} "A.C: no such test")

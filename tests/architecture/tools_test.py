@@ -43,6 +43,11 @@ class RunShard(Folder):
         self.assertEqual((done.returncode, done.stdout), (0, "some_tests: 1 tests passed in 0.0 s\n"))
         self.assertEqual((self.folder / "times/some_tests.0.json").read_text(), '{"A.B": 12}')
 
+    def test_leaves_out_what_is_listed_as_slow(self):
+        slow = self.write("slow.txt", "# why\nA.B\nC.D\n")
+        body = self.RUN + 'echo "$@"\n' + "echo '[  FAILED  ] A.B (12 ms)'\nexit 1\n"
+        self.assertIn(" --gtest_filter=-A.B:*/A.B/*:C.D:*/C.D/*\n", self.shard(body, "--slow", slow).stdout)
+
     def test_shows_a_test_that_fails(self):
         done = self.shard(self.RUN + "echo a differs from b\necho '[  FAILED  ] A.B (12 ms)'\n"
                           "echo '[  FAILED  ] A.B'\nexit 1\n")

@@ -183,24 +183,72 @@ TEST(Connections, BeyondTheLimitAreTurnedAwayAndCounted) {
   check(3, 2, "address");
 }
 
+// Requests whose bodies do not come hold their connections.
 TEST(Connections, OfTwoAddressesLeavePlacesForOthers) {
   HttpLimits limits;
   limits.connections = 32;
   limits.address_connections = 16;
-  TestServer server({.limits = limits});
+  ManualTimers timers;
+  TestServer server({.limits = limits, .timers = &timers});
   std::vector<std::unique_ptr<Client>> open;
-  const auto status_from = [&](const std::string& address) {
+  const auto come_from = [&](const std::string& address) {
     open.push_back(std::make_unique<Client>(server.port(), address));
-    open.back()->send(get("/health"));
-    return open.back()->receive().status;
+    open.back()->send("POST /v1/completions HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n");
   };
-  for (int i = 0; i < 16; ++i) EXPECT_EQ(status_from("127.0.0.2"), 200) << i;
-  for (int i = 0; i < 14; ++i) EXPECT_EQ(status_from("127.0.0.3"), 200) << i;
-  EXPECT_EQ(status_from("127.0.0.3"), 503) << "what is left is for addresses without connections";
-  EXPECT_EQ(status_from("127.0.0.4"), 200);
-  EXPECT_EQ(status_from("127.0.0.4"), 503);
-  EXPECT_EQ(status_from("127.0.0.5"), 200);
-  EXPECT_EQ(status_from("127.0.0.6"), 503) << "all places are taken";
+  const auto holds = [&](const std::string& address) {
+    const std::size_t before = server.http().connections();
+    come_from(address);
+    return eventually([&] { return server.http().connections() == before + 1; });
+  };
+  const auto refused = [&](const std::string& address) {
+    come_from(address);
+    return open.back()->receive().status == 503;
+  };
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(holds("127.0.0.2")) << i;
+  for (int i = 0; i < 14; ++i) EXPECT_TRUE(holds("127.0.0.3")) << i;
+  EXPECT_TRUE(refused("127.0.0.3")) << "what is left is for addresses without connections";
+  EXPECT_TRUE(holds("127.0.0.4"));
+  EXPECT_TRUE(refused("127.0.0.4"));
+  EXPECT_TRUE(holds("127.0.0.5"));
+  EXPECT_TRUE(refused("127.0.0.6")) << "all places are taken";
+}
+
+// One GET and stay, or the beginning of a request, holds no place that another address needs.
+TEST(Connections, ThatWaitForTheirClientMakeRoomForAddressesWithFewer) {
+  HttpLimits limits;
+  limits.connections = 8;
+  ManualTimers timers;
+  TestServer server({.limits = limits, .timers = &timers});
+  std::vector<std::unique_ptr<Client>> many;
+  for (int i = 0; i < 4; ++i) {
+    many.push_back(std::make_unique<Client>(server.port(), "127.0.0.2"));
+    many.back()->send(get("/health"));
+    EXPECT_EQ(many.back()->receive().status, 200);
+    if (i % 2 == 1) many.back()->send("GET /hea");
+    many.push_back(std::make_unique<Client>(server.port(), "127.0.0.3"));
+    many.back()->send("G");
+    EXPECT_TRUE(eventually([&] { return server.http().connections() == many.size(); }));
+  }
+  std::vector<std::unique_ptr<Client>> few;
+  for (int i = 0; i < 2; ++i) {
+    for (const char* const address : {"127.0.0.4", "127.0.0.5"}) {
+      few.push_back(std::make_unique<Client>(server.port(), address));
+      few.back()->send(get("/health"));
+      EXPECT_EQ(few.back()->receive().status, 200) << address;
+    }
+  }
+  EXPECT_EQ(server.http().stats().evicted, 4);
+  EXPECT_TRUE(many[0]->at_end());
+  EXPECT_TRUE(many[1]->at_end());
+  few.push_back(std::make_unique<Client>(server.port(), "127.0.0.4"));
+  few.back()->send(get("/health"));
+  EXPECT_EQ(few.back()->receive().status, 200) << "one of 127.0.0.3 never had a request";
+  Client late(server.port(), "127.0.0.4");
+  EXPECT_EQ(late.receive().status, 503) << "no address has more";
+  for (std::size_t i = 0; i < few.size(); ++i) {
+    few[i]->send(get("/health"));
+    EXPECT_EQ(few[i]->receive().status, 200) << "none of these was closed";
+  }
 }
 
 TEST(Connections, ThatAreTurnedAwayGetTheirAnswerInFull) {

@@ -166,6 +166,7 @@ void Connection::end_without_memory() {
 }
 
 asio::awaitable<bool> Connection::wait_for_request() {
+  if (served_) context_.table->waits(*this);
   if (buffer_.size() > 0) {
     if (served_) co_await wait_for_turn();
     co_return !gone_;
@@ -180,9 +181,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   const bool come = !failure && !co_await read_more();
   clear_deadline();
   idle_ = false;
-  if (!come) co_return false;
-  if (!std::exchange(heard_, true)) context_.table->heard(*this);
-  co_return true;
+  co_return come;
 }
 
 // Others get their turn before a client's next request that it has sent ahead.
@@ -236,6 +235,7 @@ asio::awaitable<Connection::Incoming> Connection::read_request() {
 asio::awaitable<std::optional<Error>> Connection::read_parts() {
   Result<RequestHead> head = co_await read_head();
   if (!head.ok()) co_return std::move(head).error();
+  context_.table->works(*this);
   http_1_0_ = head->http_1_0;
   keep_alive_ = head->keep_alive;
   head_only_ = head->head.method == "HEAD";

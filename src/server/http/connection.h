@@ -146,7 +146,6 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::string peer_;
   std::string address_;
   boost::beast::flat_buffer buffer_;  // received bytes that were not used yet
-  bool heard_ = false;                // some bytes have arrived
   bool idle_ = false;                 // between requests
   bool reading_ = false;              // a request has partly arrived
   bool lingering_ = false;            // at the end

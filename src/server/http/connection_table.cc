@@ -33,12 +33,21 @@ ConnectionTable::Entry ConnectionTable::add(const std::shared_ptr<Connection>& c
     return address_full ? Entry::address_full : Entry::full;
   }
   // First what may run out of memory.
-  std::list<Connection*> node{connection.get()};
   std::size_t& count = by_address_[address];
-  open_[connection.get()] = {.connection = connection, .silent = node.begin()};
+  insert(connection, waiting_).of_address = &count;
   ++count;
-  silent_.splice(silent_.end(), node);
   return Entry::added;
+}
+
+ConnectionTable::Open& ConnectionTable::insert(const std::shared_ptr<Connection>& connection,
+                                               std::list<Open*>& list) {
+  std::list<Open*> node{nullptr};
+  Open& open = open_[connection.get()];
+  open.connection = connection;
+  open.place = node.begin();
+  node.front() = &open;
+  list.splice(list.end(), node);
+  return open;
 }
 
 // Whether the connection may stay until its client has read why it is refused.
@@ -46,35 +55,48 @@ bool ConnectionTable::refuse(const std::shared_ptr<Connection>& connection) {
   if (refused_.size() >= 2 * max_refused) return false;
   if (refused_.size() >= max_refused) {
     const auto after = static_cast<std::ptrdiff_t>(refused_.size() - max_refused);
-    open_.at(*std::next(refused_.begin(), after)).connection->abort();
+    (*std::next(refused_.begin(), after))->connection->abort();
   }
-  // First what may run out of memory.
-  std::list<const Connection*> node{connection.get()};
-  open_[connection.get()] = {.connection = connection, .silent = silent_.end(), .leaving = true};
-  refused_.splice(refused_.end(), node);
+  Open& open = insert(connection, refused_);
+  open.waiting = false;
+  open.leaving = true;
   ++leaving_;
   return true;
 }
 
-// Closes the oldest connection that has sent nothing, of an address with no fewer than that of the
-// new one, or of the same address.
+// Closes one that waits for its client; false where none may be closed for the new one.
 bool ConnectionTable::make_room(const Connection& connection, bool of_its_address) {
   if (leaving_ - refused_.size() >= max_evicted) return false;
-  const std::string& address = connection.address();
-  const std::size_t own = count_of(address);
-  const auto oldest = std::ranges::find_if(silent_, [&](const Connection* each) {
-    return of_its_address ? each->address() == address : count_of(each->address()) >= own;
-  });
-  if (oldest == silent_.end()) return false;
-  Open& open = open_.at(*oldest);
-  stop_counting(*open.connection);
-  open.silent = silent_.end();
-  silent_.erase(oldest);
-  open.leaving = true;
+  Open* const open = longest_waiting(connection, of_its_address);
+  if (open == nullptr) return false;
+  stop_counting(*open->connection);
+  open->waiting = false;
+  working_.splice(working_.end(), waiting_, open->place);
+  open->leaving = true;
   ++leaving_;
   ++stats_.evicted;
-  open.connection->abort();
+  open->connection->abort();
   return true;
+}
+
+// Its own address' first that never had a request, or else as the class says. A proxy's connections
+// are those of many clients.
+ConnectionTable::Open* ConnectionTable::longest_waiting(const Connection& connection,
+                                                        bool of_its_address) {
+  const std::size_t own = count_of(connection.address());
+  Open* best = nullptr;
+  for (Open* const each : waiting_) {
+    if (of_its_address) {
+      if (!each->served && each->connection->address() == connection.address()) return each;
+      continue;
+    }
+    const std::size_t count = *each->of_address;
+    if (each->served ? count <= own || each->connection->is_proxy() : count < own) continue;
+    if (best == nullptr || count > *best->of_address ||
+        (count == *best->of_address && best->served && !each->served))
+      best = each;
+  }
+  return best;
 }
 
 std::size_t ConnectionTable::count_of(const std::string& address) const {
@@ -87,21 +109,31 @@ void ConnectionTable::stop_counting(const Connection& connection) {
   if (--count->second == 0) by_address_.erase(count);
 }
 
-void ConnectionTable::heard(const Connection& connection) {
+void ConnectionTable::works(const Connection& connection) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(&connection);
-  if (found == open_.end() || found->second.silent == silent_.end()) return;
-  silent_.erase(found->second.silent);
-  found->second.silent = silent_.end();
+  if (found == open_.end() || found->second.leaving || !found->second.waiting) return;
+  found->second.served = true;
+  found->second.waiting = false;
+  working_.splice(working_.end(), waiting_, found->second.place);
+}
+
+void ConnectionTable::waits(const Connection& connection) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(&connection);
+  if (found == open_.end() || found->second.leaving || found->second.waiting) return;
+  found->second.waiting = true;
+  waiting_.splice(waiting_.end(), working_, found->second.place);
 }
 
 void ConnectionTable::remove(const Connection& connection) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(&connection);
   if (found == open_.end()) return;
-  if (found->second.silent != silent_.end()) silent_.erase(found->second.silent);
-  refused_.remove(&connection);
-  if (found->second.leaving)
+  Open& open = found->second;
+  const bool refused = open.of_address == nullptr;
+  (refused ? refused_ : open.waiting ? waiting_ : working_).erase(open.place);
+  if (open.leaving)
     --leaving_;
   else
     stop_counting(connection);

@@ -16,8 +16,9 @@ namespace motley::server {
 class Connection;
 
 // The open connections of a server, up to a limit, the last sixteenth of which is for addresses
-// that have none. At the limit, the oldest connection that has never sent anything is closed for a
-// new one, of an address that has no fewer. Thread-safe.
+// that have none. At the limit a connection that waits for its client's request is closed for a new
+// one: of the address that has the most of them, and more than the new one's; one that never had a
+// request also of an address with as many. Thread-safe.
 class ConnectionTable {
  public:
   enum class Entry { added, full, address_full, closed };
@@ -28,8 +29,9 @@ class ConnectionTable {
   // A connection that is refused for a limit stays in the table, without being counted, until its
   // answer is sent and it is removed; the oldest such one is closed for a new one.
   Entry add(const std::shared_ptr<Connection>& connection);
-  // Call when data has arrived from it.
-  void heard(const Connection& connection);
+  // Call when the head of a request has arrived from it, and when it waits for the next.
+  void works(const Connection& connection);
+  void waits(const Connection& connection);
   void remove(const Connection& connection);
 
   // Without the bytes of bodies.
@@ -44,13 +46,18 @@ class ConnectionTable {
  private:
   struct Open {
     std::shared_ptr<Connection> connection;
-    std::list<Connection*>::iterator silent;  // end(): it has sent something
-    bool leaving = false;                     // evicted or refused: not counted
+    std::list<Open*>::iterator place;  // in waiting_, working_ or refused_
+    const std::size_t* of_address = nullptr;
+    bool waiting = true;
+    bool served = false;   // it has had a request
+    bool leaving = false;  // evicted or refused: not counted
     bool draining = false;
     bool asked_to_finish = false;
   };
 
   bool make_room(const Connection& connection, bool of_its_address);
+  Open* longest_waiting(const Connection& connection, bool of_its_address);
+  Open& insert(const std::shared_ptr<Connection>& connection, std::list<Open*>& list);
   bool refuse(const std::shared_ptr<Connection>& connection);
   std::size_t count_of(const std::string& address) const;
   void stop_counting(const Connection& connection);
@@ -64,8 +71,9 @@ class ConnectionTable {
   bool draining_ = false;
   std::unordered_map<const Connection*, Open> open_;
   std::unordered_map<std::string, std::size_t> by_address_;
-  std::list<Connection*> silent_;         // oldest first
-  std::list<const Connection*> refused_;  // oldest first
+  std::list<Open*> waiting_;  // for a request; the longest first
+  std::list<Open*> working_;  // and those that were evicted
+  std::list<Open*> refused_;  // oldest first
   std::size_t leaving_ = 0;
   HttpStats stats_;  // what is counted over time
 };

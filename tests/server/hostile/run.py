@@ -1,13 +1,13 @@
 """Clients that mean harm, one attack after the other, on a server that others use meanwhile.
 
-run.py MOTLEY MODEL [--only NAME]... [--quick] [--jobs N] [--timed [--rounds N]] [--pending] [--sanitized] [--list]
+run.py MOTLEY MODEL [--only NAME]... [--quick] [--jobs N] [--timed [--rounds N]] [--sanitized] [--list]
 
 Of each attack: its requests get one of the statuses that are right for it, the server lives, its neighbours get the answers
 that they get alone, what the server accounts stays within its limits and is given back, and the server ends with status 0
 after SIGTERM while the attack goes on, and its helpers with it.
 
 With --timed, on a machine without other work: neighbours get their answers in at most 10 times their quiet time, resident
-memory comes back, and the exit takes at most 10 s. --pending plays the attacks that a server must still learn to stand.
+memory comes back, and the exit takes at most 10 s.
 """
 
 import argparse
@@ -21,26 +21,24 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import attacks_addresses  # noqa: E402
 import attacks_bodies  # noqa: E402
 import attacks_files  # noqa: E402
 import attacks_grammars  # noqa: E402
 import attacks_memory  # noqa: E402
-import attacks_pending  # noqa: E402
 import attacks_transport  # noqa: E402
 import timed  # noqa: E402
 from harness import TIMES_HEADER, Judgement, print_verdict, run_attack  # noqa: E402
 from processes import Settings  # noqa: E402
 
 ATTACKS = [*attacks_grammars.ATTACKS, *attacks_bodies.ATTACKS, *attacks_transport.ATTACKS,
-           *attacks_files.ATTACKS, *attacks_memory.ATTACKS]
-PENDING = attacks_pending.ATTACKS
+           *attacks_files.ATTACKS, *attacks_memory.ATTACKS, *attacks_addresses.ATTACKS]
 
 
 def chosen(options, settings: Settings) -> list:
-    known = ATTACKS + PENDING
-    wanted = options.only or [attack.name for attack in (PENDING if options.pending else ATTACKS)]
-    attacks = [attack for attack in known if attack.name in wanted]
-    if unknown := set(options.only) - {attack.name for attack in known}:
+    wanted = options.only or [attack.name for attack in ATTACKS]
+    attacks = [attack for attack in ATTACKS if attack.name in wanted]
+    if unknown := set(options.only) - {attack.name for attack in ATTACKS}:
         sys.exit(f"no attack is called {', '.join(sorted(unknown))}; --list names them")
     if settings.sanitized:
         attacks = [attack for attack in attacks if attack.in_sanitized]
@@ -51,7 +49,7 @@ def chosen(options, settings: Settings) -> list:
 
 
 def play(settings: Settings, name: str) -> Judgement:
-    return run_attack(settings, next(attack for attack in ATTACKS + PENDING if attack.name == name))
+    return run_attack(settings, next(attack for attack in ATTACKS if attack.name == name))
 
 
 def run_untimed(settings: Settings, attacks: list, jobs: int) -> list[Judgement]:
@@ -73,13 +71,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=3, help="attacks at once, each on its own server; with --timed one")
     parser.add_argument("--timed", action="store_true", help="judges times and resident memory, too")
     parser.add_argument("--rounds", type=int, default=0, help="with --timed: all on one server, so often")
-    parser.add_argument("--pending", action="store_true", help="the attacks of attacks_pending.py instead of the others")
     parser.add_argument("--sanitized", action="store_true",
                         help="a build that is slow: fewer attacks, no limits of time and memory")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     if options.list:
-        print("\n".join(attack.name for attack in (PENDING if options.pending else ATTACKS)))
+        print("\n".join(attack.name for attack in ATTACKS))
         return 0
     max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))

@@ -1,7 +1,6 @@
-"""Attacks that the server must still learn to stand: run.py --pending plays them, the gate does not.
+"""Attacks of some addresses on what others get: connections, bodies, workers. Every address of 127.0.0.0/8 is another client.
 
-One that holds moves into the list of its file. Every address of 127.0.0.0/8 is another client. What is asserted is the
-order of answers, as the server itself counts them, and that answers come at all.
+What is asserted is the order of answers, as the server itself counts them, and that answers come at all.
 """
 
 import gzip
@@ -137,8 +136,9 @@ ATTACKS = [
     Attack("all_connections", all_connections, frozenset({200, "refused"}), once=True,
            launch=Launch(options=("--max-connections", str(MAX_CONNECTIONS)))),
     Attack("all_bodies", all_bodies, frozenset({200, "refused"}), once=True, in_sanitized=False),
-    Attack("prompts_with_a_schema", prompts_with_a_schema, frozenset({200, 400, 429}), once=True),
+    Attack("prompts_with_a_schema", prompts_with_a_schema, frozenset({200, 400, 429}), once=True,
+           in_sanitized=False),
     Attack("bodies_of_gone_clients", bodies_of_gone_clients, frozenset({200}), once=True),
-    Attack("quadratic_template", quadratic_template, frozenset({200, 400}), once=True, needs="--allow-request-templates",
+    Attack("quadratic_template", quadratic_template, frozenset({200, 400}), once=True, in_sanitized=False, needs="--allow-request-templates",
            launch=Launch(options=("--allow-request-templates",))),
 ]
