@@ -384,7 +384,8 @@ std::string http_metrics(const HttpStats& stats) {
   page.sample("limit=\"all\"", stats.refused_full);
   page.sample("limit=\"address\"", stats.refused_address);
   page.counter("motley_http_connections_evicted_total",
-               "Connections closed to make room before they had sent anything.", stats.evicted);
+               "Connections closed to make room while they waited for their client.",
+               stats.evicted);
   page.gauge("motley_http_body_bytes", "Memory that the bodies of requests hold.",
              stats.body_bytes);
   return std::move(page).take();

@@ -145,6 +145,7 @@ HttpStats ConnectionTable::stats() const {
   const std::lock_guard lock(mutex_);
   HttpStats stats = stats_;
   stats.connections = open_.size() - refused_.size();
+  stats.waiting = waiting_.size();
   return stats;
 }
 
