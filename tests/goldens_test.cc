@@ -292,6 +292,15 @@ TEST_P(Golden, RefusalsHaveACodeAndWords) {
   }
 }
 
+// With equal ranks, code that takes one for the other would give the same numbers.
+TEST_P(Golden, RanksOfLatentAttentionDiffer) {
+  const json::Value config = read_json(folder_ / "config.json");
+  const json::Value* const q_rank = config.if_object()->find("q_lora_rank");
+  const json::Value* const kv_rank = config.if_object()->find("kv_lora_rank");
+  if (q_rank == nullptr || q_rank->is_null() || kv_rank == nullptr) return;
+  EXPECT_NE(*q_rank->if_integer(), *kv_rank->if_integer());
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(models()),
                          [](const auto& model) { return model.param; });
 

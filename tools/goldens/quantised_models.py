@@ -61,7 +61,7 @@ def _small_glm4_moe(name: str, scheme: Scheme, dtype: str = "BF16", **changes: A
 
 
 def _small_deepseek_v3(name: str, scheme: Scheme, dtype: str = "BF16", **changes: Any) -> ModelSpec:
-    """Every side that is multiplied with is a multiple of 32; kv_a has 38 rows and kv_b 72."""
+    """Every side that is multiplied with is a multiple of 32; q_a has 96 rows, kv_a 38 and kv_b 72."""
     config = DEEPSEEK | {
         "hidden_size": 64,
         "intermediate_size": 64,
@@ -69,8 +69,9 @@ def _small_deepseek_v3(name: str, scheme: Scheme, dtype: str = "BF16", **changes
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 4,
+        # Different ranks: code that takes one for the other fails.
         "kv_lora_rank": 32,
-        "q_lora_rank": 32,
+        "q_lora_rank": 96,
         "qk_nope_head_dim": 10,
         "qk_rope_head_dim": 6,
         "v_head_dim": 8,
@@ -177,7 +178,7 @@ _FLOATS = [
         hidden_size=132,
         intermediate_size=36,
         moe_intermediate_size=12,
-        q_lora_rank=20,
+        q_lora_rank=40,
         kv_lora_rank=20,
         num_attention_heads=3,
         num_key_value_heads=3,
