@@ -271,16 +271,20 @@ def wanted_files(code: list[pathlib.Path]) -> set[pathlib.Path] | None:
     return changed.Includes(code).compiled(differs, (".cc",), all_of_them=False)
 
 
-def tidy_findings(arguments: argparse.Namespace, code: list[pathlib.Path]) -> tuple[list[str], int]:
+def run_tidy(arguments: argparse.Namespace, code: list[pathlib.Path]) -> tuple[int, int]:
+    """Prints what is wrong as it is found, for a whole run takes long; how many findings in how many files."""
     wanted = wanted_files(code) if arguments.changed else None
     tidy = Tidy(arguments.build.resolve(), wanted)
+    found = 0
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        findings = [finding for finding in pool.map(tidy.check, tidy.units) if finding]
-    if wanted is None and not findings:
+        for done, finding in enumerate(pool.map(tidy.check, tidy.units), 1):
+            found += bool(finding)
+            print(finding or f"lint: clang-tidy has read {done} of {len(tidy.units)} units", flush=True)
+    if wanted is None and found == 0:
         changed.RECORDS.mkdir(parents=True, exist_ok=True)
         record = changed.RECORDS / "tidy"
         record.write_text(f"{datetime.date.today()}: clang-tidy over the whole tree: clean\n")
-    return findings, tidy.files
+    return found, tidy.files
 
 
 def main() -> int:
@@ -306,16 +310,16 @@ def main() -> int:
     if root != ROOT or arguments.build is None and not arguments.quick:
         parser.error("clang-tidy needs a build folder of this tree")
     findings = check_format(code) + check_rules(root, code)
-    tidied = 0
-    if not arguments.quick:
-        more, tidied = tidy_findings(arguments, code)
-        findings += more
     for finding in findings:
         print(finding)
+    found, tidied = len(findings), 0
+    if not arguments.quick:
+        more, tidied = run_tidy(arguments, code)
+        found += more
     seconds = time.monotonic() - start
-    verdict = f"{len(findings)} finding(s)" if findings else "clean"
+    verdict = f"{found} finding(s)" if found else "clean"
     print(f"lint: {len(code)} files, clang-tidy over {tidied}: {verdict} in {seconds:.0f} s")
-    return 1 if findings else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

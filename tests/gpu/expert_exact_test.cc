@@ -15,7 +15,7 @@ namespace {
 using kernels::WeightKind;
 using kernels::cuda::ExpertActivation;
 
-constexpr double tolerance = 2e-6;
+constexpr double exact_tolerance = 2e-6;
 
 void expect_near_definition(const WorldLayer& layer, const WorldRows& rows,
                             const std::vector<WorldAdapter>& adapters = {},
@@ -24,8 +24,8 @@ void expect_near_definition(const WorldLayer& layer, const WorldRows& rows,
   const auto got = run_exact(layer, rows, adapters, mixes, x_type, factor_type);
   const auto want = define_layer(layer, rows, adapters, mixes, false);
   const RelativeError error = relative_error(got, want, layer.shape.hidden);
-  EXPECT_LT(error.all, tolerance);
-  EXPECT_LT(error.worst_row, 4 * tolerance);
+  EXPECT_LT(error.all, exact_tolerance);
+  EXPECT_LT(error.worst_row, 4 * exact_tolerance);
 }
 
 TEST(ExactExperts, EveryFormatActivationAndRouting) {
