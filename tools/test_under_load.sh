@@ -5,7 +5,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=$1 rounds=${2:-3} busy=${3:-4}
-tools/build.sh release "$jobs" && tools/build.sh asan "$jobs" || exit 1
+export MOTLEY_CONFIGURE="-DMOTLEY_CUDA=OFF -DMOTLEY_BENCH=OFF" CTEST_PARALLEL_LEVEL=$jobs
+tools/build.sh release "$jobs" && tools/gate_sanitized.sh build "$jobs" || exit 1
 
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null' EXIT
@@ -17,7 +18,9 @@ failed=0
 for ((round = 1; round <= rounds; ++round)); do
   for preset in release asan; do
     start=$SECONDS
-    if CTEST_PARALLEL_LEVEL=$jobs tools/test.sh "$preset" >"build/load-$preset-$round.log" 2>&1; then verdict=passed; else
+    tests=(tools/test.sh release)
+    [ $preset = release ] || tests=(tools/gate_sanitized.sh test)
+    if "${tests[@]}" >"build/load-$preset-$round.log" 2>&1; then verdict=passed; else
       verdict=FAILED
       failed=$((failed + 1))
       grep -E '^\s+[0-9]+ - .*\((Failed|Timeout|.*)\)$' "build/load-$preset-$round.log"

@@ -71,7 +71,10 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
     return Error(ErrorCode::invalid_argument, "no command", "", "see motley --help");
   const std::string& first = words.front();
   const std::span<const std::string> rest = words.subspan(1);
-  if (first == "help" && rest.size() == 1) {
+  if (first == "help" && !rest.empty()) {
+    if (rest.size() > 1)
+      return Error(ErrorCode::invalid_argument, cat("one argument too many, ", quote(rest[1])),
+                   "motley help", "write one command after help");
     const std::vector<Command> known = commands();
     const auto named = find_command(known, rest.front());
     if (named == known.end()) return unknown_command(rest.front());

@@ -57,7 +57,7 @@ TEST(Cli, HelpOfACommandIsItsUsage) {
   EXPECT_EQ(motley({"help", "serv"}).errors,
             "motley: unknown command 'serv': did you mean serve?\n");
   EXPECT_EQ(motley({"help", "serve", "extra"}).errors,
-            "motley: one argument too many, 'serve' (motley help): write help alone\n");
+            "motley: one argument too many, 'extra' (motley help): write one command after help\n");
   EXPECT_EQ(motley({"version"}).output, motley({"--version"}).output);
 }
 

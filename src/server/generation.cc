@@ -82,7 +82,7 @@ class Generation {
 
   // An unknown adapter is an unknown model to clients.
   Error refused(const Error& error, std::span<const engine::ScaledAdapter> named) const {
-    const Error seen = as_clients_see(error, {});
+    Error seen = as_clients_see(error, {});
     if (error.code() != ErrorCode::not_found) return seen;
     const auto known = engine_.adapters();
     const auto unknown = std::ranges::find_if(named, [&](const engine::ScaledAdapter& each) {

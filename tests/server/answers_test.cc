@@ -623,7 +623,7 @@ TEST(Connections, ShuttingDownFinishesWhatRunsAndRefusesWhatComes) {
   std::string rest;
   while (!running.at_end()) rest += running.receive_some();
   EXPECT_THAT(rest, HasSubstr("data: [DONE]"));
-  EXPECT_TRUE(server.http().drain(std::chrono::seconds(30)));
+  EXPECT_TRUE(server.http().drain(std::chrono::seconds(60)));
 }
 
 TEST(Failures, OfTheEngineReachTheClient) {

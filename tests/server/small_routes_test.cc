@@ -69,7 +69,7 @@ TEST(Tokenize, AnAdaptersOwnTemplateWritesItsChats) {
   server.engine().say("x");
   const auto load = [&](const std::string& name) {
     server.engine().load_adapter({.name = name}, false,
-                                 [](Result<void> loaded) { ASSERT_TRUE(loaded.ok()); });
+                                 [](const Result<void>& loaded) { ASSERT_TRUE(loaded.ok()); });
   };
   load("poet");
   load("cynic");

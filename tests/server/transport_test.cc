@@ -240,7 +240,7 @@ TEST(Draining, DoesNotWaitForRequestsThatAreHalfSent) {
 
 TEST(Draining, LetsARequestThatStillComesFinish) {
   HttpLimits limits;
-  limits.drain_request_time = std::chrono::seconds(20);
+  limits.drain_request_time = std::chrono::hours(1);
   PieceServer server(1, limits);
   Client client(server.port());
   const std::string_view asks =

@@ -152,15 +152,15 @@ TEST(Residency, NamesAreLimitedThoseBeingLoadedIncluded) {
   EXPECT_FALSE((*missing)->ok());
   EXPECT_TRUE((*a)->ok());
   // A name that was not loaded counts no more; one that is held does.
-  residency.hold({.name = "b", .path = "b"}, false, [](Result<void> held) { held.value(); });
+  residency.hold({.name = "b", .path = "b"}, false, [](const Result<void>& held) { held.value(); });
   residency.collect();
   EXPECT_FALSE(load("c")->value().ok());
-  residency.settle("b", true, [](Result<void> entered) { entered.value(); });
+  residency.settle("b", true, [](const Result<void>& entered) { entered.value(); });
   EXPECT_FALSE(load("c")->value().ok());
   const auto replaced = load("a", true);
   residency.collect();
   EXPECT_TRUE((*replaced)->ok()) << "it takes no other name";
-  residency.unload("a", [](Result<void> unloaded) { unloaded.value(); });
+  residency.unload("a", [](const Result<void>& unloaded) { unloaded.value(); });
   const auto c = load("c");
   residency.collect();
   EXPECT_TRUE((*c)->ok());

@@ -16,7 +16,8 @@ class SteadyTimer final : public Timer {
       : state_(std::make_shared<State>(executor, std::move(expired))) {}
   ~SteadyTimer() override {
     state_->time.reset();
-    state_->timer.cancel();
+    boost::system::error_code none;
+    state_->timer.cancel(none);
   }
   SteadyTimer(const SteadyTimer&) = delete;
   SteadyTimer& operator=(const SteadyTimer&) = delete;

@@ -25,7 +25,7 @@ std::string_view trimmed(std::string_view text) {
 std::optional<ip::address> parse_address(std::string_view text) {
   if (text.find('%') != std::string_view::npos) return std::nullopt;
   boost::system::error_code failure;
-  const ip::address address = ip::make_address(std::string(text), failure);
+  ip::address address = ip::make_address(std::string(text), failure);
   if (failure) return std::nullopt;
   return address;
 }
