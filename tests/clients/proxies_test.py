@@ -20,7 +20,7 @@ def free_port() -> int:
 class Proxies(ClientTest):
     def nginx(self, url: str, port: int) -> list:
         site = self.written("nginx", url, port)
-        whole = self.scratch / "nginx.conf"
+        whole = self.scratch / "whole.conf"
         paths = "".join(f"{name}_temp_path {self.scratch}/{name};" for name in
                         ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         whole.write_text(f"daemon off; pid {self.scratch}/nginx.pid; error_log stderr; events {{}}\n"
@@ -32,7 +32,8 @@ class Proxies(ClientTest):
 
     def written(self, language: str, url: str, port: int):
         """The page's configuration, for this server."""
-        text = self.blocks("Behind a proxy", language)[0].replace("127.0.0.1:8000", url.removeprefix("http://"))
+        text = self.blocks("Behind a proxy", language)[0].replace(self.url, url)
+        text = text.replace(harness.PAGE_URL.removeprefix("http://"), url.removeprefix("http://"))
         path = self.scratch / f"{language}.conf"
         path.write_text(text.replace(":8080", f":{port}"))
         return path
