@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 
+HANG_SECONDS = 900  # no test takes a tenth of that on a busy machine
 BEGINS = re.compile(r"\[ RUN      \] (\S+)")
 ENDS = re.compile(r"\[(       OK |  FAILED  )\] (\S+?),? .*\((\d+) ms\)|\[(       OK |  FAILED  )\] (\S+) \((\d+) ms\)")
 
@@ -99,7 +100,7 @@ def main() -> int:
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--of", type=int, default=1)
     parser.add_argument("--times", type=pathlib.Path)
-    parser.add_argument("--hang", type=float, default=900, help="no test takes a tenth of that on a busy machine")
+    parser.add_argument("--hang", type=float, default=HANG_SECONDS)
     parser.add_argument("--slow", type=pathlib.Path)
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
+import run_shard
+
 SHOWN = 30
 NEAR = 0.5  # of a limit
 
@@ -37,8 +39,8 @@ def main() -> int:
     print(f"{len(cases)} cases and {len(alone)} commands; the slowest, in seconds:")
     for name, seconds in slowest:
         print(f"{seconds:8.1f}  {name}")
-    bound = limits(build)
-    for name, seconds in commands.items():
+    bound = dict.fromkeys(cases, run_shard.HANG_SECONDS) | limits(build)
+    for name, seconds in (cases | commands).items():
         if name in bound and seconds > NEAR * bound[name]:
             print(f"warning: {name} took {seconds:.0f} s of the {bound[name]:.0f} s that it may take")
     return 0

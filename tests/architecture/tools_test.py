@@ -80,6 +80,23 @@ class RunShard(Folder):
         self.assertIn("2 of 5", done.stdout)
 
 
+class SlowestTests(Folder):
+    """What ctest and the shards left in a build."""
+
+    def test_of_cases_and_commands_with_what_comes_near_its_limit(self):
+        self.write("CTestTestfile.cmake", "add_test(far true)\nadd_test(near true)\nadd_test(some_tests.1of1 true)\n"
+                   "set_tests_properties(far near PROPERTIES TIMEOUT 10)\n")
+        self.write("tests.xml", '<testsuite><testcase name="far" time="4.9"/><testcase name="near" time="5.1"/>'
+                   '<testcase name="some_tests.1of1" time="901"/></testsuite>')
+        self.write("test_times/some_tests.0.json", '{"A.B": 400000, "A.C": 500000, "A.D": 1000}')
+        done = run(ROOT / "tools/slowest_tests.py", self.folder)
+        self.assertEqual(done.stdout.splitlines(), [
+            "3 cases and 2 commands; the slowest, in seconds:",
+            "   500.0  some_tests A.C", "   400.0  some_tests A.B", "     5.1  near", "     4.9  far", "     1.0  some_tests A.D",
+            "warning: some_tests A.C took 500 s of the 900 s that it may take",
+            "warning: near took 5 s of the 10 s that it may take"])
+
+
 class Together(Folder):
     def groups(self, most, *texts):
         paths = [self.write(f"{i}.cc", text) for i, text in enumerate(texts)]
@@ -125,6 +142,25 @@ class Changed(Folder):
         done = run(sys.executable, self.folder / "tools/changed_cuda.py")
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.split()
+
+    def tidy(self):
+        """What clang-tidy reads; all where that can't be said."""
+        done = run(sys.executable, "-c", "import lint; files = lint.wanted_files(lint.code_files(lint.ROOT))\n"
+                   "print(*sorted(map(str, ['all'] if files is None else files)))", cwd=self.folder / "tools")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.replace(f"{self.folder}/", "").split()
+
+    def test_clang_tidy_reads_what_changed_and_what_includes_it(self):
+        self.assertEqual(self.tidy(), ["all"], "nothing says that a whole run passed")
+        self.write(".ci/whole/tidy", "passed\n")
+        self.commit("passed")
+        self.assertEqual(self.tidy(), [])
+        self.write("src/base/error.cc", '#include "base/error.h"\nint e;\n')
+        self.assertEqual(self.tidy(), ["src/base/error.cc"])
+        self.write("src/base/error.h", "#pragma once\nint f;\n")
+        self.assertEqual(self.tidy(), ["src/base/error.cc", "tests/gpu/a_test.cc"])
+        self.write(".clang-tidy", "Checks: '*'\n")
+        self.assertEqual(self.tidy(), ["all"])
 
     def test_nothing_changed(self):
         self.assertEqual(self.cuda(), [])
