@@ -101,11 +101,14 @@ void Connection::on_gone(std::function<void()> notice) {
 // the socket shows when something is sent to it: then its system answers with a reset. An answer
 // that is made at once needs no probe.
 void Connection::probe_client() {
-  if (!may_watch_ || !gone_notice_ || std::exchange(probed_, true)) return;
+  if (!may_watch_ || !gone_notice_ || probed_) return;
+  // The client may have all of a write whose end is not known here yet: that end asks again.
+  if (writing_ && !http_1_0_) return;
+  probed_ = true;
   // Interim answers are not for HTTP/1.0.
   if (http_1_0_) return client_has_gone();
   // What is on its way shows it as well.
-  if (complete_ || writing_ || unsent_bytes() != std::size_t{0}) return;
+  if (complete_ || unsent_bytes() != std::size_t{0}) return;
   if (status_ != 0 && !streams_events_) return;
   const std::string_view probe = status_ == 0 ? interim_answer : comment_of_events;
   boost::system::error_code failure;

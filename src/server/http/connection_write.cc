@@ -44,9 +44,12 @@ asio::awaitable<void> Connection::write_bytes(std::array<std::string_view, 3> pa
   writing_ = false;
   clear_deadline();
   sent_bytes_ += count;
-  if (!failure && count == asio::buffer_size(buffers)) co_return;
-  reset_ |= expired_;
-  client_has_gone();
+  if (failure || count != asio::buffer_size(buffers)) {
+    reset_ |= expired_;
+    client_has_gone();
+  } else if (ended_) {
+    probe_client();
+  }
 }
 
 // What was given to the system and is not acknowledged by the client's side; nothing if unknown.
