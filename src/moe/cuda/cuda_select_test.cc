@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/experts/grouped.h"
 #include "moe/select.h"
 #include "quant/formats.h"
 
@@ -203,6 +204,19 @@ TEST(SelectOnGpu, BackendsOfOneComputeTypeWantOneLayoutOfFactors) {
   EXPECT_EQ(backends[0]->factor_layout(), lora::Layout::packed);
   EXPECT_EQ(backends[1]->factor_layout(), lora::Layout::packed);
   EXPECT_EQ(backends[2]->factor_layout(), lora::Layout::rows);
+}
+
+// The two backends in bf16 have the same kernels: which arithmetic one has depends on the layout of
+// the layer's weights. ExpertSelection in kernels/ looks at the arithmetic of each layout.
+TEST(SelectOnGpu, GroupedKernelsClaimNoArithmeticOfOneLayout) {
+  for (const Backend* const backend : backends_of(tensor::DeviceKind::cuda).first(2)) {
+    ASSERT_EQ(backend->kernels().size(), kernels::cuda::all_grouped_tiles.size());
+    for (const ExpertKernel& kernel : backend->kernels()) {
+      EXPECT_NE(kernel.info.arithmetic, kernels::cuda::grouped_arithmetic);
+      EXPECT_NE(kernel.info.arithmetic, kernels::cuda::coded_arithmetic);
+      EXPECT_EQ(kernel.info.arithmetic, backend->kernels().front().info.arithmetic);
+    }
+  }
 }
 
 }  // namespace
