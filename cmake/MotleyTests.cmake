@@ -49,10 +49,11 @@ function(motley_test name)
   set_property(GLOBAL APPEND PROPERTY motley_test_parts ${name})
 endfunction()
 
-# motley_test_program(NAME PARTS parts... SHARDS n LABELS labels... [LIBRARIES object libraries...]
-#                     [FOLDER folder that the tests run in])
+# motley_test_program(NAME PARTS parts... SHARDS n LABELS labels... [LIBRARIES object libraries...])
+# Tests run in the source folder and name its files from there: a definition with the whole path would make ccache build
+# a part again in every clone.
 function(motley_test_program name)
-  cmake_parse_arguments(PROGRAM "" "FOLDER;SHARDS" "PARTS;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(PROGRAM "" "SHARDS" "PARTS;LABELS;LIBRARIES" ${ARGN})
   if(PROGRAM_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "motley_test_program(${name}): can't read: ${PROGRAM_UNPARSED_ARGUMENTS}")
   endif()
@@ -60,9 +61,6 @@ function(motley_test_program name)
   list(TRANSFORM PROGRAM_PARTS PREPEND test_)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/support/main.cc)
   target_link_libraries(${name} PRIVATE ${PROGRAM_PARTS} ${PROGRAM_LIBRARIES} motley_options GTest::gmock)
-  if(NOT PROGRAM_FOLDER)
-    set(PROGRAM_FOLDER ${CMAKE_CURRENT_BINARY_DIR})
-  endif()
   set(slow "")
   if(MOTLEY_SANITIZE)
     set(slow --slow ${CMAKE_SOURCE_DIR}/tests/slow_sanitized.txt)
@@ -71,7 +69,7 @@ function(motley_test_program name)
   foreach(shard RANGE ${last})
     math(EXPR number "${shard} + 1")
     set(test ${name}.${number}of${PROGRAM_SHARDS})
-    add_test(NAME ${test} WORKING_DIRECTORY ${PROGRAM_FOLDER}
+    add_test(NAME ${test} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
       COMMAND ${MOTLEY_PYTHON} ${CMAKE_SOURCE_DIR}/tools/run_shard.py --shard ${shard} --of ${PROGRAM_SHARDS}
         --times ${CMAKE_BINARY_DIR}/test_times ${slow} $<TARGET_FILE:${name}>)
     set_tests_properties(${test} PROPERTIES LABELS "${PROGRAM_LABELS}" TIMEOUT 3600)

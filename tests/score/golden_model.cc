@@ -161,7 +161,7 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
   device_ = weights_->device;
   model_ = weights_->model;
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  lora::Pool::Options pool{.bytes = std::uint64_t{32} << 20,
+  lora::Pool::Options pool{.bytes = std::uint64_t{8} << 20,
                            .page_bytes = 4096,
                            .dtype = model_->activations(),
                            .experts = model_->factor_layout(),

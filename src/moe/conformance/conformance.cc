@@ -36,8 +36,14 @@ const std::vector<quant::Format>& all_formats() {
 
 constexpr std::array all_activations{ActivationKind::silu_mul, ActivationKind::clamped_swiglu};
 
+// Nearly normal: the sum of four draws of 16 bits, a fifth of the time of a logarithm's.
 float normal(Random& random, double deviation) {
-  return static_cast<float>(std::normal_distribution<double>(0, deviation)(random));
+  const std::uint32_t draws[] = {static_cast<std::uint32_t>(random()),
+                                 static_cast<std::uint32_t>(random())};
+  std::int64_t sum = -2 * 65535;
+  for (const std::uint32_t draw : draws) sum += (draw >> 16) + (draw & 0xFFFF);
+  constexpr double deviation_of_sum = 65536 / 1.7320508075688772;  // sqrt(4 / 12) of a draw's range
+  return static_cast<float>(deviation * static_cast<double>(sum) / deviation_of_sum);
 }
 
 struct Matrix {
