@@ -48,20 +48,6 @@ std::int64_t threads(StreamHandle stream, std::int64_t numbers) {
   return pool == nullptr ? 1 : std::min<std::int64_t>(pool->size(), threads_worth(numbers));
 }
 
-const ElementaryLoops& loops(InstructionSet set) {
-  switch (set) {
-    case InstructionSet::plain:
-      return elementary_loops_plain;
-    case InstructionSet::avx2:
-      return elementary_loops_avx2;
-    case InstructionSet::avx512:
-    case InstructionSet::avx512_vnni:
-    case InstructionSet::avx512_bf16:
-      break;
-  }
-  return elementary_loops_avx512;
-}
-
 template <InstructionSet set>
 void rms_norm(const RmsNorm& p, StreamHandle stream) {
   for_ranges(stream, p.size.rows, p.size.parts * p.size.width,
@@ -567,6 +553,20 @@ constexpr ElementaryTable table() {
 }
 
 }  // namespace
+
+const ElementaryLoops& loops(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::plain:
+      return elementary_loops_plain;
+    case InstructionSet::avx2:
+      return elementary_loops_avx2;
+    case InstructionSet::avx512:
+    case InstructionSet::avx512_vnni:
+    case InstructionSet::avx512_bf16:
+      break;
+  }
+  return elementary_loops_avx512;
+}
 
 const ElementaryTable& elementary_table(InstructionSet set) {
   static constexpr ElementaryTable tables[] = {

@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention_body.h"
 #include "kernels/cpu/elementary_loops.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/recurrence_body.h"
 
 // The row loops of the elementary table, for the Isa of the including file.
 namespace motley::kernels::cpu::elementary_body {
@@ -249,6 +250,8 @@ constexpr ElementaryLoops loops() {
       .combine = combine<Isa>,
       .log_probabilities = log_probabilities<Isa>,
       .attention = attention_body::attention<Isa>,
+      .recur = recurrence_body::recur<Isa>,
+      .convolve = recurrence_body::convolve<Isa>,
   };
 }
 

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/elementary.h"
+#include "kernels/recurrence.h"
 
 // The loops of the elementary table that are compiled for each instruction set: each does rows (or
 // tasks) [begin, end) of its call. All of them give the same bits: sums run in 16 lanes everywhere
@@ -38,10 +40,16 @@ struct ElementaryLoops {
   // Query heads [head, head + heads) of one key head, heads <= heads_a_task, for one row.
   void (*attention)(const Attention&, std::int64_t sequence, std::int64_t row, std::int64_t head,
                     std::int64_t heads);
+  void (*recur)(const Recur&, std::int64_t sequence, std::int64_t head);
+  // Channels [begin, end), from a multiple of 16.
+  void (*convolve)(const Convolve&, std::int64_t sequence, std::int64_t begin, std::int64_t end);
 };
 
 extern const ElementaryLoops elementary_loops_plain;
 extern const ElementaryLoops elementary_loops_avx2;
 extern const ElementaryLoops elementary_loops_avx512;
+
+// Those of a set.
+const ElementaryLoops& loops(InstructionSet set);
 
 }  // namespace motley::kernels::cpu

@@ -1,0 +1,186 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/test_recurrence.h"
+
+// The laws of a recurrent state: the bits of a row do not depend on where its prompt was cut, on
+// rows that were taken back, on what stands beside it, or on whether its state was forked or came
+// from a snapshot.
+namespace motley::kernels::cpu {
+namespace {
+
+class RecurrenceLaws : public testing::TestWithParam<Mixer> {
+ protected:
+  static constexpr std::int64_t length = 150;
+
+  const Mixer& mixer() const { return GetParam(); }
+  InstructionSet set() const { return available_instruction_sets().back(); }
+
+  Outputs whole(const InputRows& rows, std::int64_t count) const {
+    Slots slots(mixer(), 1, set());
+    Place place;
+    return slots.step({{&place, &rows, count}});
+  }
+
+  // Rows [from, from + count) of a sequence are rows [at, at + count) of a step's.
+  void expect_rows(const Outputs& step, std::int64_t at, const Outputs& whole, std::int64_t from,
+                   std::int64_t count, const std::string& what) const {
+    const auto compare = [&](const std::vector<float>& got, const std::vector<float>& expected,
+                             std::int64_t width) {
+      for (std::int64_t i = 0; i < count * width; ++i) {
+        ASSERT_EQ(got[static_cast<std::size_t>(at * width + i)],
+                  expected[static_cast<std::size_t>(from * width + i)])
+            << what << ", row " << from + i / width << ", number " << i % width;
+      }
+    };
+    compare(step.mixed, whole.mixed, mixer().values());
+    compare(step.convolved, whole.convolved, mixer().channels());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Mixers, RecurrenceLaws, testing::ValuesIn(mixers()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(RecurrenceLaws, APromptMayBeCutAnywhere) {
+  const InputRows rows = make_rows(mixer(), length, 1);
+  const Outputs expected = whole(rows, length);
+  for (const int most : {1, 3, 17, 70}) {
+    Numbers numbers(static_cast<std::uint64_t>(most));
+    Slots slots(mixer(), 1, set());
+    Place place;
+    while (place.length < length) {
+      const std::int64_t from = place.length;
+      const std::int64_t count = std::min<std::int64_t>(1 + numbers.below(most), length - from);
+      const Outputs got = slots.step({{&place, &rows, count}});
+      expect_rows(got, 0, expected, from, count, cat("pieces of up to ", most));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Rows whose drafts were wrong from some row on are taken back; those before it stay.
+TEST_P(RecurrenceLaws, ARowThatWasVerifiedHasTheBitsOfADecodedOne) {
+  const InputRows rows = make_rows(mixer(), length, 2);
+  const Outputs expected = whole(rows, length);
+  Numbers numbers(3);
+  Slots slots(mixer(), 1, set());
+  Place place;
+  while (place.length < length - 40) {
+    const std::int64_t from = place.length;
+    const std::int64_t certain = 1 + numbers.below(numbers.below(4) == 0 ? 20 : 2);
+    const std::int64_t uncertain = numbers.below(max_uncertain_rows + 1);
+    const std::int64_t right = numbers.below(static_cast<int>(uncertain) + 1);
+    InputRows drafted = rows;
+    const InputRows wrong = make_rows(mixer(), length, 100 + static_cast<std::uint64_t>(from));
+    const auto spoil = [&](std::vector<float>& all, const std::vector<float>& by) {
+      const auto width = static_cast<std::int64_t>(all.size()) / length;
+      std::copy(by.begin() + (from + certain + right) * width, by.end(),
+                all.begin() + (from + certain + right) * width);
+    };
+    spoil(drafted.q, wrong.q);
+    spoil(drafted.k, wrong.k);
+    spoil(drafted.v, wrong.v);
+    spoil(drafted.g, wrong.g);
+    spoil(drafted.beta, wrong.beta);
+    spoil(drafted.x, wrong.x);
+    const Outputs got = slots.step({{&place, &drafted, certain + uncertain, uncertain}});
+    expect_rows(got, 0, expected, from, certain + right, "verified");
+    if (HasFatalFailure()) return;
+    place.length = from + certain + right;
+  }
+}
+
+TEST_P(RecurrenceLaws, AForkHasTheBitsOfBoth) {
+  const InputRows one = make_rows(mixer(), length, 4);
+  for (const std::int64_t common : {5, 16, 30, 63}) {
+    InputRows two = make_rows(mixer(), length, 5);
+    const auto share = [&](const std::vector<float>& from, std::vector<float>& to) {
+      const auto width = static_cast<std::int64_t>(from.size()) / length;
+      std::copy_n(from.begin(), common * width, to.begin());
+    };
+    share(one.q, two.q);
+    share(one.k, two.k);
+    share(one.v, two.v);
+    share(one.g, two.g);
+    share(one.beta, two.beta);
+    share(one.x, two.x);
+    const Outputs expected_one = whole(one, length);
+    const Outputs expected_two = whole(two, length);
+    Slots slots(mixer(), 3, set());
+    Place first{.slot = 2};
+    slots.step({{&first, &one, common - 1}});
+    slots.step({{&first, &one, 1}});
+    Place second = first;
+    second.slot = 0;
+    slots.copy(2, 0);
+    // Both go on beside each other, in steps of different sizes.
+    while (first.length + 7 <= length) {
+      const std::int64_t at_one = first.length;
+      const std::int64_t at_two = second.length;
+      const Outputs got = slots.step({{&second, &two, 3}, {&first, &one, 7}});
+      expect_rows(got, 0, expected_two, at_two, 3, cat("forked at ", common));
+      expect_rows(got, 3, expected_one, at_one, 7, cat("went on from ", common));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(RecurrenceLaws, ASnapshotAtABorderIsTheAnchor) {
+  const InputRows rows = make_rows(mixer(), length, 6);
+  const Outputs expected = whole(rows, length);
+  for (const std::int64_t border : {16, 48, 96}) {
+    Slots slots(mixer(), 2, set());
+    Place place{.slot = 1};
+    slots.step({{&place, &rows, 9}});
+    slots.step({{&place, &rows, border - 9}});
+    ASSERT_EQ(place.anchor, border);
+    const std::vector<float> snapshot = slots.snapshot(place);
+    // The first sequence goes on; a preempted one, or another with the same prefix, comes back.
+    slots.step({{&place, &rows, 20}});
+    Place back{.slot = 0, .length = border, .anchor = border};
+    slots.restore(snapshot, back);
+    const Outputs got = slots.step({{&back, &rows, length - border}});
+    expect_rows(got, 0, expected, border, length - border, cat("from ", border));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(RecurrenceLaws, WhatStandsBesideARowChangesNothing) {
+  std::vector<InputRows> rows;
+  std::vector<Outputs> expected;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    rows.push_back(make_rows(mixer(), length, 20 + i));
+    expected.push_back(whole(rows.back(), length));
+  }
+  Numbers numbers(8);
+  Slots slots(mixer(), 4, set());
+  std::vector<Place> places(4);
+  for (std::size_t i = 0; i < places.size(); ++i) places[i].slot = static_cast<std::int32_t>(3 - i);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<Piece> pieces;
+    std::vector<std::int64_t> from;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const std::int64_t left = length - places[i].length;
+      // A sequence without rows in a step is one, too.
+      const auto count = std::min<std::int64_t>(numbers.below(12), left);
+      from.push_back(places[i].length);
+      pieces.push_back({&places[i], &rows[i], count});
+    }
+    std::vector<Piece> present;
+    for (const Piece& piece : pieces)
+      if (piece.count > 0) present.push_back(piece);
+    if (present.empty()) continue;
+    const Outputs got = slots.step(present);
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      expect_rows(got, at, expected[i], from[i], pieces[i].count, cat("sequence ", i));
+      at += pieces[i].count;
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace motley::kernels::cpu

@@ -1,0 +1,129 @@
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/system/thread_pool.h"
+#include "kernels/cpu/test_recurrence.h"
+
+// Recurrent layers against loops in float64, which go from row to row.
+namespace motley::kernels::cpu {
+namespace {
+
+class Recurrence : public testing::TestWithParam<Mixer> {};
+INSTANTIATE_TEST_SUITE_P(Mixers, Recurrence, testing::ValuesIn(mixers()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// A value, and the sum of the magnitudes of what it is made of.
+struct Sum {
+  double value = 0;
+  double magnitude = 0;
+};
+
+std::vector<Sum> loop(const Mixer& mixer, const InputRows& rows, std::int64_t count) {
+  std::vector<Sum> out;
+  const auto at = [](const std::vector<float>& all, std::int64_t i) {
+    return static_cast<double>(all[static_cast<std::size_t>(i)]);
+  };
+  const std::int64_t dk = mixer.key_width, dv = mixer.value_width;
+  std::vector<Sum> states(static_cast<std::size_t>(mixer.value_heads * dk * dv));
+  for (std::int64_t t = 0; t < count; ++t) {
+    for (std::int64_t h = 0; h < mixer.value_heads; ++h) {
+      const std::int64_t key_head = h / (mixer.value_heads / mixer.key_heads);
+      const std::int64_t key = t * mixer.keys() + key_head * dk;
+      Sum* const state = states.data() + h * dk * dv;
+      for (std::int64_t d = 0; d < dk; ++d) {
+        const std::int64_t decay = t * mixer.decays() + (mixer.decay_by_key ? h * dk + d : h);
+        for (std::int64_t i = 0; i < dv; ++i) {
+          state[d * dv + i].value *= std::exp(at(rows.g, decay));
+          state[d * dv + i].magnitude *= std::exp(at(rows.g, decay));
+        }
+      }
+      for (std::int64_t i = 0; i < dv; ++i) {
+        const double v = at(rows.v, t * mixer.values() + h * dv + i);
+        Sum update{v, std::abs(v)};
+        if (mixer.corrects) {
+          for (std::int64_t d = 0; d < dk; ++d) {
+            update.value -= at(rows.k, key + d) * state[d * dv + i].value;
+            update.magnitude += std::abs(at(rows.k, key + d)) * state[d * dv + i].magnitude;
+          }
+          const double beta = at(rows.beta, t * mixer.value_heads + h);
+          update = {.value = beta * update.value, .magnitude = std::abs(beta * v)};
+        }
+        Sum sum;
+        for (std::int64_t d = 0; d < dk; ++d) {
+          Sum& s = state[d * dv + i];
+          s.value += at(rows.k, key + d) * update.value;
+          s.magnitude += std::abs(at(rows.k, key + d)) * update.magnitude;
+          sum.value += at(rows.q, key + d) * s.value;
+          sum.magnitude += std::abs(at(rows.q, key + d)) * s.magnitude;
+        }
+        out.push_back(sum);
+      }
+    }
+  }
+  return out;
+}
+
+TEST_P(Recurrence, EqualsAFloat64Loop) {
+  const Mixer& mixer = GetParam();
+  constexpr std::int64_t count = 77;
+  const InputRows rows = make_rows(mixer, count, 5);
+  Slots slots(mixer, 1, available_instruction_sets().back());
+  Place place;
+  const std::vector<float> out = slots.step({{&place, &rows, count}}).mixed;
+  const std::vector<Sum> expected = loop(mixer, rows, count);
+  ASSERT_EQ(out.size(), expected.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    // Chains of key_width and of sixteen terms, and exponentials within two units of the last
+    // place.
+    ASSERT_NEAR(out[i], expected[i].value, 1e-6 * (expected[i].magnitude + 1e-3)) << i;
+  }
+}
+
+TEST_P(Recurrence, ConvolvesAsALoopDoes) {
+  const Mixer& mixer = GetParam();
+  constexpr std::int64_t count = 37;
+  const InputRows rows = make_rows(mixer, count, 6);
+  Slots slots(mixer, 1, available_instruction_sets().back());
+  Place place;
+  const std::vector<float> out = slots.step({{&place, &rows, count}}).convolved;
+  const std::vector<float> weight = slots.weight();
+  const std::vector<float> bias = slots.bias();
+  for (std::int64_t t = 0; t < count; ++t) {
+    for (std::int64_t c = 0; c < mixer.channels(); ++c) {
+      auto sum = static_cast<double>(bias[static_cast<std::size_t>(c)]);
+      for (std::int64_t i = 0; i < conv_taps; ++i) {
+        const std::int64_t position = t - (conv_taps - 1) + i;
+        if (position < 0) continue;
+        sum +=
+            static_cast<double>(weight[static_cast<std::size_t>(c * conv_taps + i)]) *
+            static_cast<double>(rows.x[static_cast<std::size_t>(position * mixer.channels() + c)]);
+      }
+      const double expected = sum / (1 + std::exp(-sum));
+      ASSERT_NEAR(out[static_cast<std::size_t>(t * mixer.channels() + c)], expected, 2e-6)
+          << t << " " << c;
+    }
+  }
+}
+
+TEST_P(Recurrence, EveryInstructionSetAndNumberOfThreadsHasTheSameBits) {
+  const Mixer& mixer = GetParam();
+  constexpr std::int64_t count = 50;
+  const InputRows rows = make_rows(mixer, count, 7);
+  Slots first(mixer, 1, InstructionSet::plain);
+  Place place;
+  const Outputs expected = first.step({{&place, &rows, count}});
+  ThreadPool pool({.threads = 3});
+  for (const InstructionSet set : available_instruction_sets()) {
+    Slots slots(mixer, 1, set, {.native = &pool});
+    Place again;
+    const Outputs got = slots.step({{&again, &rows, count}});
+    EXPECT_EQ(got.mixed, expected.mixed) << name(set);
+    EXPECT_EQ(got.convolved, expected.convolved) << name(set);
+  }
+}
+
+}  // namespace
+}  // namespace motley::kernels::cpu

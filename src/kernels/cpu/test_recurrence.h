@@ -1,0 +1,272 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/cat.h"
+#include "kernels/cpu/recurrence.h"
+#include "kernels/cpu/test_numbers.h"
+
+// What the tests of recurrent layers share: a layer's shape, sequences of rows, and slots that
+// steps of any cut run over.
+namespace motley::kernels::cpu {
+
+struct Mixer {
+  const char* name;
+  std::int64_t key_heads = 2;
+  std::int64_t value_heads = 4;
+  std::int64_t key_width = 16;
+  std::int64_t value_width = 16;
+  bool decay_by_key = false;
+  bool corrects = true;  // has beta
+  float least_decay = -2;
+  float most_beta = 1;
+
+  std::int64_t keys() const { return key_heads * key_width; }
+  std::int64_t values() const { return value_heads * value_width; }
+  std::int64_t decays() const { return value_heads * (decay_by_key ? key_width : 1); }
+  std::int64_t channels() const { return 2 * keys() + values(); }
+};
+
+inline const std::vector<Mixer>& mixers() {
+  static const std::vector<Mixer> all = {
+      {.name = "delta_net"},
+      {.name = "delta_net_wide",
+       .key_heads = 1,
+       .value_heads = 2,
+       .key_width = 128,
+       .value_width = 128},
+      {.name = "delta_net_odd", .key_width = 24, .value_width = 20, .most_beta = 2},
+      {.name = "delta_net_forgetful", .least_decay = -20},
+      {.name = "vector_decay",
+       .key_heads = 2,
+       .value_heads = 2,
+       .key_width = 32,
+       .value_width = 48,
+       .decay_by_key = true},
+      {.name = "vector_decay_forgetful",
+       .key_heads = 2,
+       .value_heads = 2,
+       .key_width = 19,
+       .value_width = 16,
+       .decay_by_key = true,
+       .least_decay = -30},
+      {.name = "state_space",
+       .key_heads = 1,
+       .value_heads = 4,
+       .key_width = 64,
+       .value_width = 32,
+       .corrects = false,
+       .least_decay = -1},
+  };
+  return all;
+}
+
+constexpr std::int64_t conv_taps = 4;
+
+// Rows of a sequence: inputs of the recurrence and of the convolution.
+struct InputRows {
+  std::vector<float> q, k, v, g, beta, x;
+};
+
+inline InputRows make_rows(const Mixer& mixer, std::int64_t count, std::uint64_t seed) {
+  Numbers numbers(seed);
+  InputRows rows;
+  // Keys and queries of length one, as delta nets have them.
+  const auto directions = [&] {
+    std::vector<float> all = numbers.floats(count * mixer.keys(), -1, 1);
+    for (std::size_t at = 0; at < all.size(); at += static_cast<std::size_t>(mixer.key_width)) {
+      double squares = 0;
+      for (std::int64_t i = 0; i < mixer.key_width; ++i)
+        squares += std::pow(static_cast<double>(all[at + static_cast<std::size_t>(i)]), 2);
+      for (std::int64_t i = 0; i < mixer.key_width; ++i)
+        all[at + static_cast<std::size_t>(i)] /= static_cast<float>(std::sqrt(squares));
+    }
+    return all;
+  };
+  rows.q = directions();
+  rows.k = directions();
+  rows.v = numbers.floats(count * mixer.values(), -1, 1);
+  rows.g = numbers.floats(count * mixer.decays(), mixer.least_decay, 0);
+  // Some that keep everything.
+  for (std::size_t i = 0; i < rows.g.size(); i += 5) rows.g[i] = 0;
+  rows.beta = numbers.floats(count * mixer.value_heads, 0, mixer.most_beta);
+  rows.x = numbers.floats(count * mixer.channels(), -1, 1);
+  return rows;
+}
+
+struct Outputs {
+  std::vector<float> mixed;      // [rows, values]
+  std::vector<float> convolved;  // [rows, channels]
+};
+
+// Where a sequence stands.
+struct Place {
+  std::int32_t slot = 0;
+  std::int64_t length = 0;  // accepted rows
+  std::int64_t anchor = 0;
+};
+
+// Rows [place.length, place.length + count) of a sequence in a step, the last `uncertain` of which
+// may be taken back.
+struct Piece {
+  Place* place;
+  const InputRows* rows;
+  std::int64_t count;
+  std::int64_t uncertain = 0;
+};
+
+class Slots {
+ public:
+  Slots(const Mixer& mixer, std::int64_t slots, InstructionSet set, StreamHandle stream = {})
+      : mixer_(mixer), set_(set), stream_(stream) {
+    const auto fill = [&](std::vector<float>& memory, std::int64_t each) {
+      memory.assign(static_cast<std::size_t>(slots * each), poison);
+    };
+    fill(anchors_, anchor_size());
+    fill(keys_, state_log_rows * mixer.keys());
+    fill(updates_, state_log_rows * mixer.values());
+    fill(decays_, state_log_rows * mixer.decays());
+    fill(inputs_, state_log_rows * mixer.channels());
+  }
+
+  // Moves each place to the end of its piece's certain rows and what stays is the caller's to
+  // accept; returns the rows' outputs, piece by piece.
+  Outputs step(const std::vector<Piece>& pieces) {
+    InputRows all;
+    std::vector<std::int32_t> begin = {0}, positions, slots, anchors, certain;
+    for (const Piece& piece : pieces) {
+      const std::int64_t from = piece.place->length;
+      const auto take = [&](const std::vector<float>& rows, std::vector<float>& to,
+                            std::int64_t width) {
+        to.insert(to.end(), rows.begin() + from * width,
+                  rows.begin() + (from + piece.count) * width);
+      };
+      take(piece.rows->q, all.q, mixer_.keys());
+      take(piece.rows->k, all.k, mixer_.keys());
+      take(piece.rows->v, all.v, mixer_.values());
+      take(piece.rows->g, all.g, mixer_.decays());
+      take(piece.rows->beta, all.beta, mixer_.value_heads);
+      take(piece.rows->x, all.x, mixer_.channels());
+      for (std::int64_t i = 0; i < piece.count; ++i)
+        positions.push_back(static_cast<std::int32_t>(from + i));
+      begin.push_back(static_cast<std::int32_t>(positions.size()));
+      slots.push_back(piece.place->slot);
+      anchors.push_back(static_cast<std::int32_t>(piece.place->anchor));
+      certain.push_back(static_cast<std::int32_t>(piece.count - piece.uncertain));
+    }
+    const auto rows = static_cast<std::int64_t>(positions.size());
+    Outputs out;
+    out.mixed.assign(static_cast<std::size_t>(rows * mixer_.values()), poison);
+    out.convolved.assign(static_cast<std::size_t>(rows * mixer_.channels()), poison);
+    const StateSteps steps{.rows = {.count = static_cast<std::int64_t>(pieces.size()),
+                                    .seq_begin = begin.data(),
+                                    .positions = positions.data(),
+                                    .rows = rows},
+                           .slots = slots.data(),
+                           .anchors = anchors.data(),
+                           .certain = certain.data()};
+    recur({.key_heads = mixer_.key_heads,
+           .value_heads = mixer_.value_heads,
+           .key_width = mixer_.key_width,
+           .value_width = mixer_.value_width,
+           .decay_by_key = mixer_.decay_by_key,
+           .q = all.q.data(),
+           .q_stride = mixer_.keys(),
+           .k = all.k.data(),
+           .k_stride = mixer_.keys(),
+           .v = all.v.data(),
+           .v_stride = mixer_.values(),
+           .g = all.g.data(),
+           .g_stride = mixer_.decays(),
+           .beta = mixer_.corrects ? all.beta.data() : nullptr,
+           .beta_stride = mixer_.value_heads,
+           .out = out.mixed.data(),
+           .out_stride = mixer_.values(),
+           .steps = steps,
+           .memory = {.anchors = anchors_.data(),
+                      .keys = keys_.data(),
+                      .updates = updates_.data(),
+                      .decays = decays_.data()}},
+          stream_, set_);
+    convolve({.channels = mixer_.channels(),
+              .taps = conv_taps,
+              .weight = weight().data(),
+              .bias = bias().data(),
+              .silu = true,
+              .x = all.x.data(),
+              .x_stride = mixer_.channels(),
+              .out = out.convolved.data(),
+              .out_stride = mixer_.channels(),
+              .steps = steps,
+              .inputs = inputs_.data()},
+             stream_, set_);
+    for (const Piece& piece : pieces) {
+      const std::int64_t kept = piece.count - piece.uncertain;
+      piece.place->anchor = anchor_after(piece.place->length, kept);
+      piece.place->length += kept;
+    }
+    return out;
+  }
+
+  // A fork: anchor and log.
+  void copy(std::int32_t from, std::int32_t to) {
+    copy_slot(anchors_, from, to, anchor_size());
+    copy_slot(keys_, from, to, state_log_rows * mixer_.keys());
+    copy_slot(updates_, from, to, state_log_rows * mixer_.values());
+    copy_slot(decays_, from, to, state_log_rows * mixer_.decays());
+    copy_slot(inputs_, from, to, state_log_rows * mixer_.channels());
+  }
+
+  // A snapshot at a page's border: the anchor, and the inputs that a convolution still reads.
+  std::vector<float> snapshot(const Place& place) const {
+    const auto at = anchors_.begin() + place.slot * anchor_size();
+    std::vector<float> all(at, at + anchor_size());
+    for (std::int64_t back = conv_taps - 1; back > 0; --back) {
+      const auto row = inputs_.begin() + input_at(place, place.length - back);
+      all.insert(all.end(), row, row + mixer_.channels());
+    }
+    return all;
+  }
+  // Into a slot whose memory is poison.
+  void restore(const std::vector<float>& all, const Place& place) {
+    const auto spoil = [&](std::vector<float>& memory, std::int64_t each) {
+      std::fill_n(memory.begin() + place.slot * each, each, poison);
+    };
+    spoil(keys_, state_log_rows * mixer_.keys());
+    spoil(updates_, state_log_rows * mixer_.values());
+    spoil(decays_, state_log_rows * mixer_.decays());
+    spoil(inputs_, state_log_rows * mixer_.channels());
+    std::copy_n(all.begin(), anchor_size(), anchors_.begin() + place.slot * anchor_size());
+    auto from = all.begin() + anchor_size();
+    for (std::int64_t back = conv_taps - 1; back > 0; --back, from += mixer_.channels()) {
+      std::copy_n(from, mixer_.channels(), inputs_.begin() + input_at(place, place.length - back));
+    }
+  }
+
+  std::vector<float> weight() const {
+    return Numbers(91).floats(mixer_.channels() * conv_taps, -1, 1);
+  }
+  std::vector<float> bias() const { return Numbers(92).floats(mixer_.channels(), -1, 1); }
+
+ private:
+  std::int64_t anchor_size() const {
+    return mixer_.value_heads * mixer_.key_width * mixer_.value_width;
+  }
+  std::int64_t input_at(const Place& place, std::int64_t position) const {
+    return (place.slot * state_log_rows + position % state_log_rows) * mixer_.channels();
+  }
+  static void copy_slot(std::vector<float>& memory, std::int32_t from, std::int32_t to,
+                        std::int64_t each) {
+    std::copy_n(memory.begin() + from * each, each, memory.begin() + to * each);
+  }
+
+  Mixer mixer_;
+  InstructionSet set_;
+  StreamHandle stream_;
+  std::vector<float> anchors_, keys_, updates_, decays_, inputs_;
+};
+
+}  // namespace motley::kernels::cpu

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/elementary.h"
+
+// Layers that keep a state of fixed size for each sequence: delta nets, state spaces, short
+// convolutions. A state stands at an anchor, a multiple of state_page positions; the rows since are
+// a log. A row reads the anchor of its own page and the page's rows before it, in one order, so its
+// bits do not depend on how its sequence was cut into steps. To take rows back is to forget the
+// end of the log. docs/design/state.md has the reasons.
+namespace motley::kernels {
+
+inline constexpr std::int64_t state_page = 16;
+// The log's rows lie in a ring: position p at p % state_log_rows. That is a page and the rows of a
+// step that may be taken back.
+inline constexpr std::int64_t state_log_rows = 32;
+inline constexpr std::int64_t max_uncertain_rows = state_log_rows - state_page;
+
+// Where a state stands after a step whose first row has position `start` and of whose rows so many
+// will not be taken back.
+constexpr std::int64_t anchor_after(std::int64_t start, std::int64_t certain) {
+  return (start + certain) / state_page * state_page;
+}
+
+// What a step does with the states of its sequences; arrays as in Sequences.
+struct StateSteps {
+  Sequences rows{};
+  const std::int32_t* slots = nullptr;    // [rows.count]
+  const std::int32_t* anchors = nullptr;  // before the step; at 0 every state is zero
+  const std::int32_t* certain = nullptr;  // all of a sequence's rows but max_uncertain_rows at most
+};
+
+// The memory of one layer; slots of all arrays lie one behind the other.
+struct StateMemory {
+  float* anchors = nullptr;  // [slots, value_heads, key_width, value_width]
+  float* keys = nullptr;     // [slots, state_log_rows, key_heads, key_width]
+  float* updates = nullptr;  // [slots, state_log_rows, value_heads, value_width]
+  float* decays = nullptr;   // [slots, state_log_rows, value_heads, 1 or key_width]
+};
+
+// For each value head, S of [key_width, value_width] from row to row:
+//   S = e^g S;  u = beta (v - S^T k), or v without beta;  S = S + k u^T;  out = S^T q.
+// Value head h uses key head h / (value_heads / key_heads). Everything is float32; the heads of a
+// row lie side by side.
+struct Recur {
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t key_width = 0;  // max_key_width at most
+  std::int64_t value_width = 0;
+  bool decay_by_key = false;  // g has a number for each row of S
+  const float* q = nullptr;
+  std::int64_t q_stride = 0;
+  const float* k = nullptr;
+  std::int64_t k_stride = 0;
+  const float* v = nullptr;
+  std::int64_t v_stride = 0;
+  const float* g = nullptr;  // not positive
+  std::int64_t g_stride = 0;
+  const float* beta = nullptr;  // [rows, value_heads]; null: none
+  std::int64_t beta_stride = 0;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  StateSteps steps{};
+  StateMemory memory{};
+};
+inline constexpr std::int64_t max_key_width = 256;
+
+// out[c] = the sum over i < taps of weight[c][i] x[c] at position p - (taps - 1) + i, + bias, i
+// ascending; x before position 0 is zero.
+struct Convolve {
+  std::int64_t channels = 0;
+  std::int64_t taps = 0;          // max_taps at most
+  const float* weight = nullptr;  // [channels, taps]
+  const float* bias = nullptr;    // [channels], or null
+  bool silu = false;
+  const float* x = nullptr;
+  std::int64_t x_stride = 0;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  StateSteps steps{};
+  float* inputs = nullptr;  // the layer's log: [slots, state_log_rows, channels]
+};
+inline constexpr std::int64_t max_taps = 8;
+
+}  // namespace motley::kernels
