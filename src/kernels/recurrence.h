@@ -12,10 +12,13 @@
 namespace motley::kernels {
 
 inline constexpr std::int64_t state_page = 16;
-// The log's rows lie in a ring: position p at p % state_log_rows. That is a page and the rows of a
-// step that may be taken back.
+// Of a step's rows so many may be taken back.
+inline constexpr std::int64_t max_uncertain_rows = 8;
+// The log's rows lie in a ring: position p at p % state_log_rows. It has room for the rows of a
+// step of decoding beside those that the step reads, so nothing is overwritten that a head still
+// needs.
 inline constexpr std::int64_t state_log_rows = 32;
-inline constexpr std::int64_t max_uncertain_rows = state_log_rows - state_page;
+static_assert(state_log_rows >= state_page + 2 * max_uncertain_rows);
 
 // Where a state stands after a step whose first row has position `start` and of whose rows so many
 // will not be taken back.
@@ -38,6 +41,8 @@ struct StateMemory {
   float* updates = nullptr;  // [slots, state_log_rows, value_heads, value_width]
   float* decays = nullptr;   // [slots, state_log_rows, value_heads, 1 or key_width]
 };
+
+inline constexpr std::int64_t max_key_width = 256;
 
 // For each value head, S of [key_width, value_width] from row to row:
 //   S = e^g S;  u = beta (v - S^T k), or v without beta;  S = S + k u^T;  out = S^T q.
@@ -64,7 +69,10 @@ struct Recur {
   StateSteps steps{};
   StateMemory memory{};
 };
-inline constexpr std::int64_t max_key_width = 256;
+
+inline constexpr std::int64_t max_taps = 8;
+inline constexpr std::int64_t convolution_log_rows = 16;
+static_assert(convolution_log_rows >= max_taps - 1 + max_uncertain_rows);
 
 // out[c] = the sum over i < taps of weight[c][i] x[c] at position p - (taps - 1) + i, + bias, i
 // ascending; x before position 0 is zero.
@@ -79,8 +87,7 @@ struct Convolve {
   float* out = nullptr;
   std::int64_t out_stride = 0;
   StateSteps steps{};
-  float* inputs = nullptr;  // the layer's log: [slots, state_log_rows, channels]
+  float* inputs = nullptr;  // the layer's log: [slots, convolution_log_rows, channels]
 };
-inline constexpr std::int64_t max_taps = 8;
 
 }  // namespace motley::kernels

@@ -154,7 +154,8 @@ TEST_P(RecurrenceGoldens, ConvolutionsAgreeWithTransformers) {
   const std::vector<float> weight = numbers_of(layer, "weight");
   const std::vector<float> bias = numbers_of(layer, "bias");
   const auto channels = static_cast<std::int64_t>(bias.size());
-  std::vector<float> inputs(static_cast<std::size_t>(state_log_rows * channels), std::nanf(""));
+  std::vector<float> inputs(static_cast<std::size_t>(convolution_log_rows * channels),
+                            std::nanf(""));
   std::vector<float> out(x.size());
   OneSequence(rows, GetParam()).each_step([&](const StateSteps& steps, std::int64_t first) {
     convolve({.channels = channels,

@@ -25,7 +25,7 @@ void check(const StateSteps& steps) {
     MOTLEY_CHECK(certain >= 0 && certain <= rows && rows - certain <= max_uncertain_rows,
                  "a log holds the rows that may be taken back");
     MOTLEY_CHECK(steps.anchors[s] % state_page == 0 && steps.anchors[s] <= start &&
-                     start - steps.anchors[s] < state_log_rows,
+                     start - steps.anchors[s] < state_page + max_uncertain_rows,
                  "a state stands at a page's border, and the log has the rows since");
   }
 }

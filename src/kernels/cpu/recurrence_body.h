@@ -302,9 +302,9 @@ void convolve(const Convolve& p, std::int64_t sequence, std::int64_t begin, std:
   const std::int64_t count = p.steps.rows.seq_begin[sequence + 1] - first;
   if (count == 0) return;
   const std::int64_t start = p.steps.rows.positions[first];
-  float* const log = p.inputs + p.steps.slots[sequence] * state_log_rows * p.channels;
+  float* const log = p.inputs + p.steps.slots[sequence] * convolution_log_rows * p.channels;
   const auto logged = [&](std::int64_t position) {
-    return log + position % state_log_rows * p.channels;
+    return log + position % convolution_log_rows * p.channels;
   };
   for (std::int64_t c = begin; c < end; c += L::count) {
     Floats<Isa> weights[max_taps] = {};
@@ -326,7 +326,8 @@ void convolve(const Convolve& p, std::int64_t sequence, std::int64_t begin, std:
       L::write(p.out + (first + r) * p.out_stride, c, p.channels, sum);
     }
     // Only what a later row or a taken-back one reads is kept.
-    for (std::int64_t r = count > state_log_rows ? count - state_log_rows : 0; r < count; ++r)
+    for (std::int64_t r = count > convolution_log_rows ? count - convolution_log_rows : 0;
+         r < count; ++r)
       L::write(logged(start + r), c, p.channels,
                L::read(p.x + (first + r) * p.x_stride, c, p.channels));
   }

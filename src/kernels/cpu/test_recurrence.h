@@ -129,7 +129,7 @@ class Slots {
     fill(keys_, state_log_rows * mixer.keys());
     fill(updates_, state_log_rows * mixer.values());
     fill(decays_, state_log_rows * mixer.decays());
-    fill(inputs_, state_log_rows * mixer.channels());
+    fill(inputs_, convolution_log_rows * mixer.channels());
   }
 
   // Moves each place to the end of its piece's certain rows and what stays is the caller's to
@@ -217,7 +217,7 @@ class Slots {
     copy_slot(keys_, from, to, state_log_rows * mixer_.keys());
     copy_slot(updates_, from, to, state_log_rows * mixer_.values());
     copy_slot(decays_, from, to, state_log_rows * mixer_.decays());
-    copy_slot(inputs_, from, to, state_log_rows * mixer_.channels());
+    copy_slot(inputs_, from, to, convolution_log_rows * mixer_.channels());
   }
 
   // A snapshot at a page's border: the anchor, and the inputs that a convolution still reads.
@@ -238,7 +238,7 @@ class Slots {
     spoil(keys_, state_log_rows * mixer_.keys());
     spoil(updates_, state_log_rows * mixer_.values());
     spoil(decays_, state_log_rows * mixer_.decays());
-    spoil(inputs_, state_log_rows * mixer_.channels());
+    spoil(inputs_, convolution_log_rows * mixer_.channels());
     std::copy_n(all.begin(), anchor_size(), anchors_.begin() + place.slot * anchor_size());
     auto from = all.begin() + anchor_size();
     for (std::int64_t back = conv_taps - 1; back > 0; --back, from += mixer_.channels()) {
@@ -256,7 +256,8 @@ class Slots {
     return mixer_.value_heads * mixer_.key_width * mixer_.value_width;
   }
   std::int64_t input_at(const Place& place, std::int64_t position) const {
-    return (place.slot * state_log_rows + position % state_log_rows) * mixer_.channels();
+    return (place.slot * convolution_log_rows + position % convolution_log_rows) *
+           mixer_.channels();
   }
   static void copy_slot(std::vector<float>& memory, std::int32_t from, std::int32_t to,
                         std::int64_t each) {

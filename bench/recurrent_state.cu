@@ -1,0 +1,752 @@
+// A prototype of the delta rule on a GPU, in the form of docs/design/state.md: an anchor and a log.
+// One kernel for prompts, decoding and verification: a warp keeps sixteen columns of a head's state
+// in registers, as the accumulators of the fold, and reads it as the operand of products over the
+// page's keys and queries. bench_recurrent_state [check] checks it against a loop in float64,
+// checks that prompts in any pieces, decoded rows and verified rows have the same bits, and prints
+// times.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "graph_time.h"
+#include "kernels/cuda/primitives/tensor_core.cuh"
+#include "kernels/recurrence.h"
+
+namespace {
+
+using motley::kernels::anchor_after;
+using motley::kernels::state_log_rows;
+using motley::kernels::state_page;
+using motley::kernels::cuda::multiply_add;
+using bf16 = __nv_bfloat16;
+
+constexpr int width = 128;  // of keys and of values
+constexpr int value_heads = 32;
+constexpr int key_heads = 16;
+constexpr int page_rows = static_cast<int>(state_page);
+constexpr int log_rows = static_cast<int>(state_log_rows);
+constexpr int key_pitch = width + 8;
+constexpr int small_pitch = page_rows + 8;
+
+struct Sequence {
+  int row;    // the first of the step
+  int start;  // its position
+  int count;  // rows
+  int slot;
+  int anchor;      // before the step
+  int new_anchor;  // after it
+};
+
+struct Step {
+  const Sequence* sequences;
+  const bf16* q;  // [rows, key_heads, width]
+  const bf16* k;
+  const bf16* v;      // [rows, value_heads, width]
+  const float* g;     // [rows, value_heads]
+  const float* beta;  // [rows, value_heads]
+  float* out;         // [rows, value_heads, width]
+  float* anchors;     // [slots, value_heads, 8 warps, 16, 32 lanes, 4]
+  bf16* log_keys;     // [slots, log_rows, key_heads, width]
+  float* log_errors;  // [slots, log_rows, value_heads, width]: beta (v - S^T k), S at the anchor
+  float* log_g;       // [slots, log_rows, value_heads]
+  float* log_beta;
+  bool stores;  // the log has room for the step beside what is in it: the kernel writes it itself
+};
+
+template <int warps>
+struct Stage {
+  bf16 k[page_rows][key_pitch];
+  bf16 q[page_rows][key_pitch];
+  bf16 v[page_rows][16 * warps + 8];
+  float g[page_rows];
+  float beta[page_rows];
+  // In two parts of bf16 each: (I + tril(beta K K^T ∘ decay, -1))^-1, and tril(Q K^T ∘ decay).
+  bf16 solve[2][page_rows][small_pitch];
+  bf16 query[2][page_rows][small_pitch];
+  float near[page_rows];    // e^(the decays from the border to a row)
+  float behind[page_rows];  // e^(the decays from a row to the page's end)
+};
+
+// A page is related by two warps. Of long prompts these are helpers beside those that hold the
+// state, a pair for each stage; with no helpers the first two warps do it themselves.
+template <int warps, int pairs>
+struct Shared {
+  static constexpr int stages = pairs > 0 ? pairs : 1;
+  Stage<warps> stage[stages];
+  float weights[stages][page_rows][page_rows + 4];  // of row t by row j: [j][t]
+  float decays[stages][2][page_rows][page_rows + 1];
+};
+
+__device__ inline std::uint32_t pack(float low, float high) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  std::uint32_t bits;
+  std::memcpy(&bits, &both, 4);
+  return bits;
+}
+// Two parts whose sum has 16 bits of mantissa.
+struct Parts {
+  std::uint32_t high, low;
+};
+__device__ inline Parts split(float a, float b) {
+  const std::uint32_t high = pack(a, b);
+  const float left_a = a - __uint_as_float(high << 16);
+  const float left_b = b - __uint_as_float(high & 0xFFFF0000U);
+  return {high, pack(left_a, left_b)};
+}
+__device__ inline std::uint32_t pair(const bf16* at) {
+  return *reinterpret_cast<const std::uint32_t*>(at);
+}
+
+__device__ inline void copy16(void* to, const void* from, bool there) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+               "r"(there ? 16 : 0));
+}
+__device__ inline void copy4(void* to, const void* from, bool there) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from),
+               "r"(there ? 4 : 0));
+}
+template <int threads>
+__device__ inline void meet(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
+}
+template <int threads>
+__device__ inline void arrive(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
+}
+
+// Named barriers: of each pair, then of each stage: it is full, it is empty.
+constexpr int pair_barrier = 1;
+constexpr int full_barrier = 5;
+constexpr int empty_barrier = 9;
+
+// Rows of a page to shared memory.
+template <int warps, int threads>
+__device__ inline void load_page(const Step& p, const Sequence& s, int head, int part, int first,
+                                 Stage<warps>& to, int thread) {
+  const int key_head = head / (value_heads / key_heads);
+  for (int i = thread; i < page_rows * width / 8; i += threads) {
+    const int t = i / (width / 8), at = i % (width / 8) * 8, position = first + t;
+    const bool logged = position < s.start, there = position < s.start + s.count;
+    const std::int64_t row = s.row + position - s.start;
+    const std::int64_t kept = std::int64_t{s.slot} * log_rows + position % log_rows;
+    const bf16* const key = logged ? p.log_keys + (kept * key_heads + key_head) * width + at
+                                   : p.k + (row * key_heads + key_head) * width + at;
+    copy16(&to.k[t][at], there ? key : p.k, there);
+    const bool fresh = there && !logged;
+    copy16(&to.q[t][at], fresh ? p.q + (row * key_heads + key_head) * width + at : p.q, fresh);
+    if (at < 16 * warps) {
+      copy16(&to.v[t][at],
+             fresh ? p.v + (row * value_heads + head) * width + part * 16 * warps + at : p.v,
+             fresh);
+    }
+  }
+  if (thread < 2 * page_rows) {
+    const int t = thread % page_rows, position = first + t;
+    const bool logged = position < s.start, there = position < s.start + s.count;
+    const std::int64_t row = (s.row + position - s.start) * std::int64_t{value_heads} + head;
+    const std::int64_t kept =
+        (std::int64_t{s.slot} * log_rows + position % log_rows) * value_heads + head;
+    const bool is_g = thread < page_rows;
+    const float* const from =
+        is_g ? (logged ? p.log_g + kept : p.g + row) : (logged ? p.log_beta + kept : p.beta + row);
+    copy4(is_g ? &to.g[t] : &to.beta[t], there ? from : p.g, there);
+  }
+  asm volatile("cp.async.commit_group;");
+}
+
+// What a page's rows are to each other: the first helper makes `solve`, the second the rest.
+template <int warps>
+__device__ inline void relate(Stage<warps>& stage, float (&weights)[page_rows][page_rows + 4],
+                              float (&decays)[page_rows][page_rows + 1], int helper, int lane) {
+  const int g = lane / 4, t2 = lane % 4 * 2;
+  if (lane < page_rows) {
+    float sum = 0;
+#pragma unroll
+    for (int j = page_rows - 1; j >= 0; --j) {
+      decays[lane][j] = sum;
+      sum += j <= lane ? stage.g[j] : 0;
+    }
+    if (helper == 1) stage.near[lane] = __expf(sum);
+  }
+  __syncwarp();
+  const bf16(&rows)[page_rows][key_pitch] = helper == 0 ? stage.k : stage.q;
+  float products[2][4] = {};
+  for (int d = 0; d < width; d += 16) {
+    const std::uint32_t a0 = pair(&rows[g][d + t2]), a1 = pair(&rows[g + 8][d + t2]);
+    const std::uint32_t a2 = pair(&rows[g][d + 8 + t2]), a3 = pair(&rows[g + 8][d + 8 + t2]);
+    for (int n = 0; n < 2; ++n)
+      multiply_add(products[n], a0, a1, a2, a3, pair(&stage.k[8 * n + g][d + t2]),
+                   pair(&stage.k[8 * n + g][d + 8 + t2]));
+  }
+  for (int n = 0; n < 2; ++n) {
+    for (int e = 0; e < 4; ++e) {
+      const int t = g + e / 2 * 8, j = 8 * n + t2 + e % 2;
+      if (helper == 0) {
+        weights[j][t] = j < t ? products[n][e] * __expf(decays[t][j]) * stage.beta[t] : 0.0F;
+      } else {
+        const float weight = j <= t ? products[n][e] * __expf(decays[t][j]) : 0.0F;
+        const bf16 high = __float2bfloat16_rn(weight);
+        stage.query[0][t][j] = high;
+        stage.query[1][t][j] = __float2bfloat16_rn(weight - __bfloat162float(high));
+      }
+    }
+  }
+  if (helper == 1) {
+    if (lane < page_rows) stage.behind[lane] = __expf(decays[page_rows - 1][lane]);
+    return;
+  }
+  __syncwarp();
+  // A column of the inverse each lane; a row that is done is taken from those after it.
+  if (lane < page_rows) {
+    float column[page_rows];
+#pragma unroll
+    for (int t = 0; t < page_rows; ++t) column[t] = t == lane ? 1.0F : 0.0F;
+#pragma unroll
+    for (int i = 0; i < page_rows; ++i) {
+#pragma unroll
+      for (int t = i + 1; t < page_rows; ++t) column[t] -= weights[i][t] * column[i];
+    }
+#pragma unroll
+    for (int t = 0; t < page_rows; ++t) {
+      const bf16 high = __float2bfloat16_rn(column[t]);
+      stage.solve[0][t][lane] = high;
+      stage.solve[1][t][lane] = __float2bfloat16_rn(column[t] - __bfloat162float(high));
+    }
+  }
+}
+
+// d += a b^T, each in two parts, without the product of the small ones.
+__device__ inline void multiply_parts(float (&d)[4], const Parts (&a)[4], const bf16* high,
+                                      const bf16* low) {
+  multiply_add(d, a[0].high, a[1].high, a[2].high, a[3].high, pair(high), pair(high + 8));
+  multiply_add(d, a[0].low, a[1].low, a[2].low, a[3].low, pair(high), pair(high + 8));
+  multiply_add(d, a[0].high, a[1].high, a[2].high, a[3].high, pair(low), pair(low + 8));
+}
+// Two tiles of eight columns as an operand of sixteen.
+__device__ inline void operand(const float (&tiles)[2][4], Parts (&a)[4]) {
+  for (int n = 0; n < 2; ++n) {
+    a[2 * n] = split(tiles[n][0], tiles[n][1]);
+    a[2 * n + 1] = split(tiles[n][2], tiles[n][3]);
+  }
+}
+
+template <int warps, int pairs>
+__global__ void __launch_bounds__((warps + 2 * pairs) * 32, pairs > 0 ? 1 : 16 / warps)
+    recur(Step p) {
+  using Memory = Shared<warps, pairs>;
+  constexpr int page_threads = (warps + 2) * 32;  // that work on a page, where there are helpers
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto& shared = *reinterpret_cast<Memory*>(memory);
+  const Sequence s = p.sequences[blockIdx.z];
+  const int head = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int end = s.start + s.count;
+  const int pages = (end - 1) / page_rows - s.anchor / page_rows + 1;
+
+  if constexpr (pairs > 0) {
+    if (warp >= warps) {
+      const int own = (warp - warps) / 2, helper = (warp - warps) % 2;
+      Stage<warps>& stage = shared.stage[own];
+      for (int i = own; i < pages; i += pairs) {
+        // The page that stood there.
+        if (i >= pairs) meet<page_threads>(empty_barrier + own);
+        load_page<warps, 64>(p, s, head, part, s.anchor + i * page_rows, stage, helper * 32 + lane);
+        asm volatile("cp.async.wait_group 0;");
+        meet<64>(pair_barrier + own);
+        relate<warps>(stage, shared.weights[own], shared.decays[own][helper], helper, lane);
+        arrive<page_threads>(full_barrier + own);
+      }
+      return;
+    }
+  }
+
+  const int g = lane / 4, t2 = lane % 4 * 2;
+  const int column = part * 16 * warps + warp * 16;  // of the head's values
+  auto* const anchor =
+      reinterpret_cast<float4*>(p.anchors) +
+      ((std::int64_t{s.slot} * value_heads + head) * (width / 16) + column / 16) * 16 * 32 + lane;
+  float state[16][4];
+#pragma unroll
+  for (int n = 0; n < 16; ++n) {
+    const float4 four = s.anchor == 0 ? float4{0, 0, 0, 0} : anchor[n * 32];
+    state[n][0] = four.x;
+    state[n][1] = four.y;
+    state[n][2] = four.z;
+    state[n][3] = four.w;
+  }
+  const auto logged = [&](int position) {
+    return p.log_errors +
+           ((std::int64_t{s.slot} * log_rows + position % log_rows) * value_heads + head) * width +
+           column;
+  };
+  for (int i = 0; i < pages; ++i) {
+    const int first = s.anchor + i * page_rows;
+    const int old = min(max(s.start - first, 0), page_rows);
+    const int rows = min(end - first, page_rows);
+    Stage<warps>& stage = shared.stage[i % Memory::stages];
+    float errors[2][4];
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int t = 8 * n + t2 + e % 2;
+        errors[n][e] = t < old ? logged(first + t)[g + e / 2 * 8] : 0.0F;
+      }
+    }
+    if constexpr (pairs > 0) {
+      meet<page_threads>(full_barrier + i % pairs);
+    } else {
+      load_page<warps, warps * 32>(p, s, head, part, first, stage, static_cast<int>(threadIdx.x));
+      asm volatile("cp.async.wait_group 0;");
+      __syncthreads();
+      if (warp < 2) relate<warps>(stage, shared.weights[0], shared.decays[0][warp], warp, lane);
+      __syncthreads();
+    }
+
+    float keys[2][4] = {}, outs[2][4] = {}, keys_low[2][4] = {}, outs_low[2][4] = {};
+#pragma unroll
+    for (int d = 0; d < 8; ++d) {
+      const Parts a[4] = {split(state[2 * d][0], state[2 * d][1]),
+                          split(state[2 * d][2], state[2 * d][3]),
+                          split(state[2 * d + 1][0], state[2 * d + 1][1]),
+                          split(state[2 * d + 1][2], state[2 * d + 1][3])};
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        if (old >= 8 * n + 8 || rows <= 8 * n) continue;
+        const std::uint32_t k0 = pair(&stage.k[8 * n + g][16 * d + t2]);
+        const std::uint32_t k1 = pair(&stage.k[8 * n + g][16 * d + 8 + t2]);
+        const std::uint32_t q0 = pair(&stage.q[8 * n + g][16 * d + t2]);
+        const std::uint32_t q1 = pair(&stage.q[8 * n + g][16 * d + 8 + t2]);
+        multiply_add(keys[n], a[0].high, a[1].high, a[2].high, a[3].high, k0, k1);
+        multiply_add(outs[n], a[0].high, a[1].high, a[2].high, a[3].high, q0, q1);
+        multiply_add(keys_low[n], a[0].low, a[1].low, a[2].low, a[3].low, k0, k1);
+        multiply_add(outs_low[n], a[0].low, a[1].low, a[2].low, a[3].low, q0, q1);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int t = 8 * n + t2 + e % 2, v = g + e / 2 * 8;
+        outs[n][e] = stage.near[t] * (outs[n][e] + outs_low[n][e]);
+        if (t < old || t >= rows) continue;
+        const float value = __bfloat162float(stage.v[t][warp * 16 + v]);
+        errors[n][e] = stage.beta[t] * (value - stage.near[t] * (keys[n][e] + keys_low[n][e]));
+        if (first + t >= s.new_anchor) logged(first + t)[v] = errors[n][e];
+      }
+    }
+    Parts a[4];
+    operand(errors, a);
+    float updates[2][4] = {};
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+      multiply_parts(updates[n], a, &stage.solve[0][8 * n + g][t2], &stage.solve[1][8 * n + g][t2]);
+    operand(updates, a);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      if (old >= 8 * n + 8 || rows <= 8 * n) continue;
+      multiply_parts(outs[n], a, &stage.query[0][8 * n + g][t2], &stage.query[1][8 * n + g][t2]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int t = 8 * n + t2 + e % 2;
+        if (t < old || t >= rows) continue;
+        const std::int64_t row = s.row + first + t - s.start;
+        p.out[(row * value_heads + head) * width + column + g + e / 2 * 8] = outs[n][e];
+      }
+    }
+    const int border = first + page_rows;
+    if (border < end || border == s.new_anchor) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) updates[n][e] *= stage.behind[8 * n + t2 + e % 2];
+      }
+      operand(updates, a);
+      const float carry = stage.near[page_rows - 1];
+#pragma unroll
+      for (int n = 0; n < 16; n += 2) {
+        std::uint32_t b[4];
+        const auto at = static_cast<std::uint32_t>(
+            __cvta_generic_to_shared(&stage.k[lane % 16][8 * n + lane / 16 * 8]));
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                     : "r"(at));
+#pragma unroll
+        for (int each = 0; each < 2; ++each) {
+          float(&tile)[4] = state[n + each];
+          for (float& number : tile) number *= carry;
+          multiply_add(tile, a[0].high, a[1].high, a[2].high, a[3].high, b[2 * each],
+                       b[2 * each + 1]);
+          multiply_add(tile, a[0].low, a[1].low, a[2].low, a[3].low, b[2 * each], b[2 * each + 1]);
+        }
+      }
+      if (border == s.new_anchor) {
+#pragma unroll
+        for (int n = 0; n < 16; ++n)
+          anchor[n * 32] = float4{state[n][0], state[n][1], state[n][2], state[n][3]};
+      }
+    }
+    if constexpr (pairs > 0) {
+      // Nobody waits for the last ones.
+      if (i + pairs < pages) arrive<page_threads>(empty_barrier + i % pairs);
+    } else {
+      if (p.stores && part == 0) {
+        for (int at = static_cast<int>(threadIdx.x); at < page_rows * width / 8; at += warps * 32) {
+          const int t = at / (width / 8), position = first + t;
+          if (t < old || t >= rows || position < s.new_anchor) continue;
+          const std::int64_t to = std::int64_t{s.slot} * log_rows + position % log_rows;
+          constexpr int shared_by = value_heads / key_heads;
+          if (head % shared_by == 0) {
+            *reinterpret_cast<uint4*>(p.log_keys + (to * key_heads + head / shared_by) * width +
+                                      at % (width / 8) * 8) =
+                *reinterpret_cast<const uint4*>(&stage.k[t][at % (width / 8) * 8]);
+          }
+          if (at % (width / 8) == 0) {
+            p.log_g[to * value_heads + head] = stage.g[t];
+            p.log_beta[to * value_heads + head] = stage.beta[t];
+          }
+        }
+      }
+      if (i + 1 < pages) __syncthreads();
+    }
+  }
+}
+
+// What the log keeps of a step's rows, after every head has read it.
+__global__ void store_log(Step p) {
+  const Sequence s = p.sequences[blockIdx.y];
+  const int kept = max(s.start, s.new_anchor);
+  const int position = kept + static_cast<int>(blockIdx.x);
+  if (position >= s.start + s.count) return;
+  const std::int64_t row = s.row + position - s.start;
+  const std::int64_t to = std::int64_t{s.slot} * log_rows + position % log_rows;
+  const auto* const from = reinterpret_cast<const uint4*>(p.k + row * key_heads * width);
+  auto* const keys = reinterpret_cast<uint4*>(p.log_keys + to * key_heads * width);
+  for (int i = static_cast<int>(threadIdx.x); i < key_heads * width / 8; i += 256)
+    keys[i] = from[i];
+  if (threadIdx.x < value_heads) {
+    p.log_g[to * value_heads + threadIdx.x] = p.g[row * value_heads + threadIdx.x];
+    p.log_beta[to * value_heads + threadIdx.x] = p.beta[row * value_heads + threadIdx.x];
+  }
+}
+
+template <int warps, int pairs>
+void launch(Step p, int sequences, int kept_rows, cudaStream_t stream) {
+  static const bool once = [] {
+    CHECK_CUDA(cudaFuncSetAttribute(recur<warps, pairs>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    sizeof(Shared<warps, pairs>)));
+    return true;
+  }();
+  static_cast<void>(once);
+  p.stores = pairs == 0;
+  recur<warps, pairs><<<dim3(8 / warps, value_heads, static_cast<unsigned>(sequences)),
+                        (warps + 2 * pairs) * 32, sizeof(Shared<warps, pairs>), stream>>>(p);
+  if (!p.stores && kept_rows > 0)
+    store_log<<<dim3(static_cast<unsigned>(kept_rows), static_cast<unsigned>(sequences)), 256, 0,
+                stream>>>(p);
+  CHECK_CUDA(cudaGetLastError());
+}
+// Steps that the log has room for beside what is in it, without helpers; and longer ones.
+void launch_short(int warps, const Step& p, int sequences, cudaStream_t stream) {
+  if (warps == 2) launch<2, 0>(p, sequences, 0, stream);
+  if (warps == 4) launch<4, 0>(p, sequences, 0, stream);
+  if (warps == 8) launch<8, 0>(p, sequences, 0, stream);
+}
+void launch_long(int warps, const Step& p, int sequences, int kept_rows, cudaStream_t stream) {
+  if (warps == 1) launch<1, 4>(p, sequences, kept_rows, stream);
+  if (warps == 2) launch<2, 4>(p, sequences, kept_rows, stream);
+  if (warps == 4) launch<4, 4>(p, sequences, kept_rows, stream);
+}
+
+// Reads and writes every state once, as the usual form does for each row.
+__global__ void read_and_write(float4* states, std::int64_t count, bool write) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * 1024 + threadIdx.x;
+  float4 numbers[4];
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (at + i * 256 >= count) return;
+    numbers[i] = states[at + i * 256];
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sum += numbers[i].x + numbers[i].y + numbers[i].z + numbers[i].w;
+    numbers[i].x *= 0.5F;
+    if (write) states[at + i * 256] = numbers[i];
+  }
+  if (sum == 12345.678F) states[at].y = sum;
+}
+
+template <class T>
+T* on_device(const std::vector<T>& values) {
+  T* data = nullptr;
+  CHECK_CUDA(cudaMalloc(&data, values.size() * sizeof(T)));
+  CHECK_CUDA(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return data;
+}
+template <class T>
+T* space(std::size_t count, int byte) {
+  T* data = nullptr;
+  CHECK_CUDA(cudaMalloc(&data, count * sizeof(T)));
+  CHECK_CUDA(cudaMemset(data, byte, count * sizeof(T)));
+  return data;
+}
+
+struct Inputs {
+  std::vector<bf16> q, k, v;
+  std::vector<float> g, beta;
+};
+Inputs make_inputs(int rows) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::uniform_real_distribution<float> uniform;
+  Inputs inputs;
+  const auto directions = [&](float length) {
+    std::vector<bf16> all;
+    for (int i = 0; i < rows * key_heads; ++i) {
+      float row[width], squares = 0;
+      for (float& number : row) {
+        number = normal(random);
+        squares += number * number;
+      }
+      for (const float number : row)
+        all.push_back(__float2bfloat16(number * length / std::sqrt(squares)));
+    }
+    return all;
+  };
+  inputs.q = directions(1 / std::sqrt(static_cast<float>(width)));
+  inputs.k = directions(1);
+  for (int i = 0; i < rows * value_heads * width; ++i)
+    inputs.v.push_back(__float2bfloat16(normal(random)));
+  for (int i = 0; i < rows * value_heads; ++i) {
+    inputs.g.push_back(-0.3F * uniform(random) * uniform(random));
+    inputs.beta.push_back(uniform(random));
+  }
+  return inputs;
+}
+
+// Slots of one layer, and steps over them.
+class Layer {
+ public:
+  Layer(int slots, const Inputs& inputs) : slots_(slots) {
+    const auto each = static_cast<std::size_t>(slots);
+    step_.q = on_device(inputs.q);
+    step_.k = on_device(inputs.k);
+    step_.v = on_device(inputs.v);
+    step_.g = on_device(inputs.g);
+    step_.beta = on_device(inputs.beta);
+    rows_ = inputs.g.size() / value_heads;
+    step_.out = space<float>(rows_ * value_heads * width, 0xFF);
+    step_.anchors = space<float>(each * value_heads * width * width, 0xFF);
+    step_.log_keys = space<bf16>(each * log_rows * key_heads * width, 0xFF);
+    step_.log_errors = space<float>(each * log_rows * value_heads * width, 0xFF);
+    step_.log_g = space<float>(each * log_rows * value_heads, 0xFF);
+    step_.log_beta = space<float>(each * log_rows * value_heads, 0xFF);
+    CHECK_CUDA(cudaMalloc(&sequences_, 4096 * sizeof(Sequence)));
+    step_.sequences = sequences_;
+  }
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+  ~Layer() {
+    for (const void* const memory :
+         {static_cast<const void*>(step_.q), static_cast<const void*>(step_.k),
+          static_cast<const void*>(step_.v), static_cast<const void*>(step_.g),
+          static_cast<const void*>(step_.beta), static_cast<const void*>(step_.out),
+          static_cast<const void*>(step_.anchors), static_cast<const void*>(step_.log_keys),
+          static_cast<const void*>(step_.log_errors), static_cast<const void*>(step_.log_g),
+          static_cast<const void*>(step_.log_beta), static_cast<const void*>(sequences_)})
+      cudaFree(const_cast<void*>(memory));
+  }
+
+  const Step& step() const { return step_; }
+  void set(const std::vector<Sequence>& sequences) {
+    CHECK_CUDA(cudaMemcpy(sequences_, sequences.data(), sequences.size() * sizeof(Sequence),
+                          cudaMemcpyHostToDevice));
+  }
+  std::vector<float> outs() const {
+    std::vector<float> all(rows_ * value_heads * width);
+    CHECK_CUDA(
+        cudaMemcpy(all.data(), step_.out, all.size() * sizeof(float), cudaMemcpyDeviceToHost));
+    return all;
+  }
+
+  // Rows [start, start + count) of the inputs, which are one sequence.
+  void run(int warps, int start, int count, int uncertain, int& anchor) {
+    const auto next = static_cast<int>(anchor_after(start, count - uncertain));
+    set({{.row = start,
+          .start = start,
+          .count = count,
+          .slot = slots_ - 1,
+          .anchor = anchor,
+          .new_anchor = next}});
+    if (anchor + log_rows >= start + count) {
+      launch_short(warps < 8 ? 4 : 8, step_, 1, nullptr);
+    } else {
+      launch_long(std::min(warps, 4), step_, 1, std::min(count, log_rows), nullptr);
+    }
+    CHECK_CUDA(cudaDeviceSynchronize());
+    anchor = next;
+  }
+
+ private:
+  int slots_;
+  std::size_t rows_ = 0;
+  Step step_{};
+  Sequence* sequences_ = nullptr;
+};
+
+bool check() {
+  constexpr int rows = 300;
+  const Inputs inputs = make_inputs(rows);
+  std::vector<float> whole;
+  bool good = true;
+  for (const int warps : {4, 2, 1}) {
+    Layer layer(2, inputs);
+    int anchor = 0;
+    layer.run(warps, 0, rows, 0, anchor);
+    const std::vector<float> outs = layer.outs();
+    if (whole.empty()) whole = outs;
+    const bool same = std::memcmp(outs.data(), whole.data(), outs.size() * sizeof(float)) == 0;
+    std::printf("whole, %d warps a block: %s\n", warps, same ? "the same bits" : "OTHER BITS");
+    good = good && same;
+  }
+  for (const int most : {1, 4, 40}) {
+    std::mt19937 random(static_cast<unsigned>(most));
+    Layer layer(2, inputs);
+    int anchor = 0;
+    for (int start = 0; start < rows;) {
+      const int count =
+          std::min(1 + static_cast<int>(random() % static_cast<unsigned>(most)), rows - start);
+      const int uncertain =
+          most == 40 ? 0 : static_cast<int>(random() % static_cast<unsigned>(count));
+      layer.run(8, start, count, uncertain, anchor);
+      // Some of the rows that may be taken back are, and run again.
+      start +=
+          count -
+          (uncertain > 0 ? static_cast<int>(random() % static_cast<unsigned>(uncertain + 1)) : 0);
+    }
+    const std::vector<float> outs = layer.outs();
+    const bool same = std::memcmp(outs.data(), whole.data(), outs.size() * sizeof(float)) == 0;
+    std::printf("steps of up to %d rows: %s\n", most, same ? "the same bits" : "OTHER BITS");
+    good = good && same;
+  }
+  double worst = 0, largest = 0;
+  for (int head = 0; head < value_heads; head += 11) {
+    std::vector<double> state(width * width, 0.0);
+    const int key_head = head / (value_heads / key_heads);
+    for (int t = 0; t < rows; ++t) {
+      const bf16* const k = inputs.k.data() + (t * key_heads + key_head) * width;
+      const bf16* const q = inputs.q.data() + (t * key_heads + key_head) * width;
+      const auto scalar = static_cast<std::size_t>(t * value_heads + head);
+      const double decay = std::exp(static_cast<double>(inputs.g[scalar]));
+      for (double& number : state) number *= decay;
+      for (int v = 0; v < width; ++v) {
+        double seen = 0, out = 0;
+        for (int d = 0; d < width; ++d)
+          seen += static_cast<double>(__bfloat162float(k[d])) *
+                  state[static_cast<std::size_t>(d * width + v)];
+        const auto at = scalar * width + static_cast<std::size_t>(v);
+        const double update = static_cast<double>(inputs.beta[scalar]) *
+                              (static_cast<double>(__bfloat162float(inputs.v[at])) - seen);
+        for (int d = 0; d < width; ++d) {
+          double& number = state[static_cast<std::size_t>(d * width + v)];
+          number += static_cast<double>(__bfloat162float(k[d])) * update;
+          out += static_cast<double>(__bfloat162float(q[d])) * number;
+        }
+        worst = std::max(worst, std::abs(out - static_cast<double>(whole[at])));
+        largest = std::max(largest, std::abs(out));
+      }
+    }
+  }
+  std::printf("against float64: at most %.2g apart, outputs up to %.2g\n", worst, largest);
+  return good && worst < 1e-4 * largest;
+}
+
+void measure_decoding() {
+  std::printf("\n%-9s %-5s %-6s %10s %10s %10s %9s\n", "sequences", "rows", "warps", "us",
+              "read us", "r+w us", "of read");
+  for (const int sequences : {1, 8, 64, 256}) {
+    const Inputs inputs = make_inputs(sequences * 4);
+    // Each launch of a graph has slots of its own, so that states come from memory.
+    const int turns = sequences >= 64 ? 2 : sequences == 8 ? 8 : 40;
+    Layer layer(sequences * turns, inputs);
+    const std::int64_t fours = std::int64_t{sequences} * value_heads * width * width / 4;
+    const auto blocks = static_cast<unsigned>((fours + 1023) / 1024);
+    const auto pass = [&](bool write) {
+      return motley::bench::graph_time(turns * 2, 15, [&](int i, motley::StreamHandle stream) {
+        read_and_write<<<blocks, 256, 0, static_cast<cudaStream_t>(stream.native)>>>(
+            reinterpret_cast<float4*>(layer.step().anchors) + (i % turns) * fours, fours, write);
+      });
+    };
+    const double read = pass(false), both = pass(true);
+    for (const int rows : {1, 4}) {
+      for (const int warps : {2, 4, 8}) {
+        std::vector<Sequence> all;
+        for (int turn = 0; turn < turns; ++turn) {
+          for (int i = 0; i < sequences; ++i) {
+            // Logs of every length, and folds as often as they come.
+            const int start = 160 + i * 7 % page_rows;
+            const int end = start + 1;
+            all.push_back({.row = i * rows,
+                           .start = start,
+                           .count = rows,
+                           .slot = turn * sequences + i,
+                           .anchor = 160,
+                           .new_anchor = end / page_rows * page_rows});
+          }
+        }
+        layer.set(all);
+        const double us =
+            motley::bench::graph_time(turns * 2, 15, [&](int i, motley::StreamHandle stream) {
+              Step step = layer.step();
+              step.sequences += i % turns * sequences;
+              launch_short(warps, step, sequences, static_cast<cudaStream_t>(stream.native));
+            });
+        std::printf("%-9d %-5d %-6d %10.2f %10.2f %10.2f %9.2f\n", sequences, rows, warps, us, read,
+                    both, us / read);
+      }
+    }
+  }
+}
+
+void measure_prompts() {
+  std::printf("\n%-6s %-6s %10s\n", "rows", "warps", "us");
+  for (const int rows : {1024, 8192}) {
+    const Inputs inputs = make_inputs(rows);
+    Layer layer(1, inputs);
+    for (const int warps : {1, 2, 4}) {
+      layer.set({{.row = 0,
+                  .start = 0,
+                  .count = rows,
+                  .slot = 0,
+                  .anchor = 0,
+                  .new_anchor = rows / page_rows * page_rows}});
+      const double us = motley::bench::graph_time(2, 9, [&](int, motley::StreamHandle stream) {
+        launch_long(warps, layer.step(), 1, page_rows, static_cast<cudaStream_t>(stream.native));
+      });
+      std::printf("%-6d %-6d %10.1f\n", rows, warps, us);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (!check()) return 1;
+  if (count > 1 && std::string(arguments[1]) == "check") return 0;
+  measure_decoding();
+  measure_prompts();
+  return 0;
+}
