@@ -275,20 +275,24 @@ TEST(HostileConnections, ThatEndInsideARequestAreClosed) {
 
 TEST(HostileConnections, ReadersThatStopAreCut) {
   ManualTimers timers;
-  TestServer server({.timers = &timers});
-  // More than the buffers between the two take.
+  HttpLimits limits;
+  limits.stream_backlog_bytes = std::size_t{1} << 30;  // it is the time that cuts
+  TestServer server({.limits = limits, .timers = &timers});
+  // More than the buffers between the two take; the answer does not end by itself.
   server.engine().say(std::vector<std::int32_t>(900, 100));
-  Client client(server.port());
+  server.engine().hold_after(800);
+  Client client(server.port(), 64 << 10);
   client.send(post("/v1/completions",
-                   R"({"prompt": "x", "stream": true, "n": 128, "logprobs": 20,
+                   R"({"prompt": "x", "stream": true, "n": 32, "logprobs": 20,
                        "max_tokens": 900})"));
   server.engine().wait_for_submitted(1);
   // The client still holds its end: only the server can end this connection.
   ASSERT_TRUE(eventually([&] {
     timers.advance(HttpLimits().write_time);
     return server.http().connections() == 0;
-  }));
+  })) << "a connection whose client reads nothing";
   server.engine().wait_for_ended(1);
+  EXPECT_EQ(server.engine().cancelled(), 1);
   expect_unharmed(server);
 }
 
