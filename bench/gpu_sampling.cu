@@ -15,16 +15,9 @@
 
 namespace {
 
+using motley::bench::on_device;
 using motley::kernels::Sample;
 using motley::kernels::SampleChoice;
-
-template <class T>
-T* on_device(const std::vector<T>& values) {
-  T* data = nullptr;
-  CHECK_CUDA(cudaMalloc(&data, values.size() * sizeof(T)));
-  CHECK_CUDA(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return data;
-}
 
 struct Case {
   const char* name;

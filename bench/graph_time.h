@@ -23,6 +23,15 @@
 
 namespace motley::bench {
 
+// Numbers in memory of the GPU, for as long as the program runs or its owner frees them.
+template <class T>
+T* on_device(const std::vector<T>& values) {
+  T* data = nullptr;
+  CHECK_CUDA(cudaMalloc(&data, values.size() * sizeof(T)));
+  CHECK_CUDA(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return data;
+}
+
 // The kernels of the first GPU.
 inline const kernels::ElementaryTable& device_kernels() {
   static const auto table = kernels::cuda_table(0);

@@ -23,6 +23,7 @@
 
 namespace {
 
+using motley::bench::on_device;
 using motley::kernels::anchor_after;
 using motley::kernels::state_log_rows;
 using motley::kernels::state_page;
@@ -398,7 +399,7 @@ __global__ void __launch_bounds__((warps + 2 * pairs) * 32, pairs > 0 ? 1 : 16 /
       }
     }
     if constexpr (pairs > 0) {
-      // Nobody waits for the last ones.
+      // No helper waits for the last pages.
       if (i + pairs < pages) arrive<page_threads>(empty_barrier + i % pairs);
     } else {
       if (p.stores && part == 0) {
@@ -489,13 +490,6 @@ __global__ void read_and_write(float4* states, std::int64_t count, bool write) {
   if (sum == 12345.678F) states[at].y = sum;
 }
 
-template <class T>
-T* on_device(const std::vector<T>& values) {
-  T* data = nullptr;
-  CHECK_CUDA(cudaMalloc(&data, values.size() * sizeof(T)));
-  CHECK_CUDA(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return data;
-}
 template <class T>
 T* space(std::size_t count, int byte) {
   T* data = nullptr;
@@ -682,12 +676,12 @@ void measure_decoding() {
     // Each launch of a graph has slots of its own, so that states come from memory.
     const int turns = sequences >= 64 ? 2 : sequences == 8 ? 8 : 40;
     Layer layer(sequences * turns, inputs);
-    const std::int64_t fours = std::int64_t{sequences} * value_heads * width * width / 4;
-    const auto blocks = static_cast<unsigned>((fours + 1023) / 1024);
+    const std::int64_t vec4s = std::int64_t{sequences} * value_heads * width * width / 4;
+    const auto blocks = static_cast<unsigned>((vec4s + 1023) / 1024);
     const auto pass = [&](bool write) {
       return motley::bench::graph_time(turns * 2, 15, [&](int i, motley::StreamHandle stream) {
         read_and_write<<<blocks, 256, 0, static_cast<cudaStream_t>(stream.native)>>>(
-            reinterpret_cast<float4*>(layer.step().anchors) + (i % turns) * fours, fours, write);
+            reinterpret_cast<float4*>(layer.step().anchors) + (i % turns) * vec4s, vec4s, write);
       });
     };
     const double read = pass(false), both = pass(true);

@@ -104,7 +104,8 @@ void find_rows(const Recur& p, const Head& at, const float* (&decays)[state_page
 }
 
 // New rows, and the last one of a page that folds.
-inline std::int64_t first_related(const Page& page) {
+template <class Isa>
+std::int64_t first_related(const Page& page) {
   return page.folds && page.old == state_page ? state_page - 1 : page.old;
 }
 
@@ -114,7 +115,7 @@ template <class Isa>
 void relate_by_head(const Recur& p, const float* const (&decays)[state_page], Page& page) {
   using L = Lanes<Isa>;
   const std::int64_t width = p.key_width;
-  for (std::int64_t t = first_related(page); t < page.rows; ++t) {
+  for (std::int64_t t = first_related<Isa>(page); t < page.rows; ++t) {
     const bool last = page.folds && t == state_page - 1;
     alignas(64) float exponents[state_page] = {};
     float sum = 0;
@@ -147,7 +148,7 @@ void relate_by_key(const Recur& p, const float* const (&decays)[state_page], Pag
   const std::int64_t width = p.key_width;
   alignas(64) float sums[max_key_width];
   alignas(64) float faded[max_key_width];
-  for (std::int64_t t = first_related(page); t < page.rows; ++t) {
+  for (std::int64_t t = first_related<Isa>(page); t < page.rows; ++t) {
     const bool last = page.folds && t == state_page - 1;
     for (std::int64_t i = 0; i < width; ++i) sums[i] = 0;
     for (std::int64_t j = t; j >= 0; --j) {

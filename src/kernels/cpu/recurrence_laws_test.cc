@@ -74,17 +74,7 @@ TEST_P(RecurrenceLaws, ARowThatWasVerifiedHasTheBitsOfADecodedOne) {
     const std::int64_t right = numbers.below(static_cast<int>(uncertain) + 1);
     InputRows drafted = rows;
     const InputRows wrong = make_rows(mixer(), length, 100 + static_cast<std::uint64_t>(from));
-    const auto spoil = [&](std::vector<float>& all, const std::vector<float>& by) {
-      const auto width = static_cast<std::int64_t>(all.size()) / length;
-      std::copy(by.begin() + (from + certain + right) * width, by.end(),
-                all.begin() + (from + certain + right) * width);
-    };
-    spoil(drafted.q, wrong.q);
-    spoil(drafted.k, wrong.k);
-    spoil(drafted.v, wrong.v);
-    spoil(drafted.g, wrong.g);
-    spoil(drafted.beta, wrong.beta);
-    spoil(drafted.x, wrong.x);
+    copy_rows(wrong, from + certain + right, length, drafted);
     const Outputs got = slots.step({{&place, &drafted, certain + uncertain, uncertain}});
     expect_rows(got, 0, expected, from, certain + right, "verified");
     if (HasFatalFailure()) return;
@@ -96,16 +86,7 @@ TEST_P(RecurrenceLaws, AForkHasTheBitsOfBoth) {
   const InputRows one = make_rows(mixer(), length, 4);
   for (const std::int64_t common : {5, 16, 30, 63}) {
     InputRows two = make_rows(mixer(), length, 5);
-    const auto share = [&](const std::vector<float>& from, std::vector<float>& to) {
-      const auto width = static_cast<std::int64_t>(from.size()) / length;
-      std::copy_n(from.begin(), common * width, to.begin());
-    };
-    share(one.q, two.q);
-    share(one.k, two.k);
-    share(one.v, two.v);
-    share(one.g, two.g);
-    share(one.beta, two.beta);
-    share(one.x, two.x);
+    copy_rows(one, 0, common, two);
     const Outputs expected_one = whole(one, length);
     const Outputs expected_two = whole(two, length);
     Slots slots(mixer(), 3, set());
@@ -168,11 +149,7 @@ TEST_P(RecurrenceLaws, WhatStandsBesideARowChangesNothing) {
       from.push_back(places[i].length);
       pieces.push_back({&places[i], &rows[i], count});
     }
-    std::vector<Piece> present;
-    for (const Piece& piece : pieces)
-      if (piece.count > 0) present.push_back(piece);
-    if (present.empty()) continue;
-    const Outputs got = slots.step(present);
+    const Outputs got = slots.step(pieces);
     std::int64_t at = 0;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       expect_rows(got, at, expected[i], from[i], pieces[i].count, cat("sequence ", i));

@@ -15,7 +15,7 @@ class Recurrence : public testing::TestWithParam<Mixer> {};
 INSTANTIATE_TEST_SUITE_P(Mixers, Recurrence, testing::ValuesIn(mixers()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// A value, and the sum of the magnitudes of what it is made of.
+// A value, and the sum of the magnitudes of what it is made of; of a correction, that of its value.
 struct Sum {
   double value = 0;
   double magnitude = 0;
@@ -44,10 +44,8 @@ std::vector<Sum> loop(const Mixer& mixer, const InputRows& rows, std::int64_t co
         const double v = at(rows.v, t * mixer.values() + h * dv + i);
         Sum update{v, std::abs(v)};
         if (mixer.corrects) {
-          for (std::int64_t d = 0; d < dk; ++d) {
+          for (std::int64_t d = 0; d < dk; ++d)
             update.value -= at(rows.k, key + d) * state[d * dv + i].value;
-            update.magnitude += std::abs(at(rows.k, key + d)) * state[d * dv + i].magnitude;
-          }
           const double beta = at(rows.beta, t * mixer.value_heads + h);
           update = {.value = beta * update.value, .magnitude = std::abs(beta * v)};
         }

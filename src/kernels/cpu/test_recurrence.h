@@ -68,12 +68,24 @@ constexpr std::int64_t conv_taps = 4;
 
 // Rows of a sequence: inputs of the recurrence and of the convolution.
 struct InputRows {
+  std::int64_t count = 0;
   std::vector<float> q, k, v, g, beta, x;
 };
+constexpr std::vector<float> InputRows::*input_fields[] = {
+    &InputRows::q, &InputRows::k, &InputRows::v, &InputRows::g, &InputRows::beta, &InputRows::x};
+
+// Rows [first, end) of one sequence in place of another's.
+inline void copy_rows(const InputRows& from, std::int64_t first, std::int64_t end, InputRows& to) {
+  for (const auto field : input_fields) {
+    const std::int64_t width = static_cast<std::int64_t>((from.*field).size()) / from.count;
+    std::copy((from.*field).begin() + first * width, (from.*field).begin() + end * width,
+              (to.*field).begin() + first * width);
+  }
+}
 
 inline InputRows make_rows(const Mixer& mixer, std::int64_t count, std::uint64_t seed) {
   Numbers numbers(seed);
-  InputRows rows;
+  InputRows rows{.count = count};
   // Keys and queries of length one, as delta nets have them.
   const auto directions = [&] {
     std::vector<float> all = numbers.floats(count * mixer.keys(), -1, 1);
@@ -132,24 +144,20 @@ class Slots {
     fill(inputs_, convolution_log_rows * mixer.channels());
   }
 
-  // Moves each place to the end of its piece's certain rows and what stays is the caller's to
-  // accept; returns the rows' outputs, piece by piece.
+  // Moves each place to the end of its piece's certain rows; the caller accepts more of them.
+  // Returns the rows' outputs, piece by piece.
   Outputs step(const std::vector<Piece>& pieces) {
     InputRows all;
     std::vector<std::int32_t> begin = {0}, positions, slots, anchors, certain;
     for (const Piece& piece : pieces) {
       const std::int64_t from = piece.place->length;
-      const auto take = [&](const std::vector<float>& rows, std::vector<float>& to,
-                            std::int64_t width) {
-        to.insert(to.end(), rows.begin() + from * width,
-                  rows.begin() + (from + piece.count) * width);
-      };
-      take(piece.rows->q, all.q, mixer_.keys());
-      take(piece.rows->k, all.k, mixer_.keys());
-      take(piece.rows->v, all.v, mixer_.values());
-      take(piece.rows->g, all.g, mixer_.decays());
-      take(piece.rows->beta, all.beta, mixer_.value_heads);
-      take(piece.rows->x, all.x, mixer_.channels());
+      for (const auto field : input_fields) {
+        const std::vector<float>& rows = piece.rows->*field;
+        const std::int64_t width = static_cast<std::int64_t>(rows.size()) / piece.rows->count;
+        (all.*field)
+            .insert((all.*field).end(), rows.begin() + from * width,
+                    rows.begin() + (from + piece.count) * width);
+      }
       for (std::int64_t i = 0; i < piece.count; ++i)
         positions.push_back(static_cast<std::int32_t>(from + i));
       begin.push_back(static_cast<std::int32_t>(positions.size()));
@@ -204,6 +212,7 @@ class Slots {
               .inputs = inputs_.data()},
              stream_, set_);
     for (const Piece& piece : pieces) {
+      if (piece.count == 0) continue;
       const std::int64_t kept = piece.count - piece.uncertain;
       piece.place->anchor = anchor_after(piece.place->length, kept);
       piece.place->length += kept;
