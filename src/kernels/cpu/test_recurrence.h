@@ -71,7 +71,7 @@ struct InputRows {
   std::int64_t count = 0;
   std::vector<float> q, k, v, g, beta, x;
 };
-constexpr std::vector<float> InputRows::*input_fields[] = {
+constexpr std::vector<float> InputRows::* input_fields[] = {
     &InputRows::q, &InputRows::k, &InputRows::v, &InputRows::g, &InputRows::beta, &InputRows::x};
 
 // Rows [first, end) of one sequence in place of another's.
