@@ -5,8 +5,9 @@
 #include "base/number_types.h"
 
 // The arithmetic of sampling for every device, compiled without fused multiply-add, so that equal
-// logits give equal bits. Probabilities of a row become integers, whose sums do not depend on the
-// order of addition. So a token is the same on a CPU, on a GPU and in any batch.
+// logits give equal bits. Where probabilities of a row are added, they become integers, whose sums
+// do not depend on the order of addition. So a token is the same on a CPU, on a GPU and in any
+// batch.
 namespace motley::kernels::sampling {
 
 inline constexpr float no_logit = -__builtin_huge_valf();
@@ -118,25 +119,19 @@ constexpr MOTLEY_HOST_DEVICE std::uint64_t kept_weight(std::uint64_t total, floa
   return kept > 0 ? kept : 1;
 }
 
-constexpr MOTLEY_HOST_DEVICE std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
-  const std::uint64_t a_low = a & 0xFFFFFFFFU;
-  const std::uint64_t a_high = a >> 32;
-  const std::uint64_t b_low = b & 0xFFFFFFFFU;
-  const std::uint64_t b_high = b >> 32;
-  const std::uint64_t middle = a_high * b_low + ((a_low * b_low) >> 32);
-  const std::uint64_t carried = a_low * b_high + (middle & 0xFFFFFFFFU);
-  return a_high * b_high + (middle >> 32) + (carried >> 32);
-}
-
-// 64 random bits that depend on (seed, draw) alone: Philox 4x32 with 10 rounds, its key the seed,
-// its counter the draw.
-constexpr MOTLEY_HOST_DEVICE std::uint64_t random_bits(std::uint64_t seed, std::uint64_t draw) {
+// Four random words that depend on seed, draw and place alone: Philox 4x32 with 10 rounds, its key
+// the seed, its counter the others.
+struct Words {
+  std::uint32_t of[4];
+};
+constexpr MOTLEY_HOST_DEVICE Words random_words(std::uint64_t seed, std::uint64_t draw,
+                                                std::uint64_t place) {
   auto key0 = static_cast<std::uint32_t>(seed);
   auto key1 = static_cast<std::uint32_t>(seed >> 32);
   std::uint32_t c0 = static_cast<std::uint32_t>(draw);
   std::uint32_t c1 = static_cast<std::uint32_t>(draw >> 32);
-  std::uint32_t c2 = 0;
-  std::uint32_t c3 = 0;
+  std::uint32_t c2 = static_cast<std::uint32_t>(place);
+  std::uint32_t c3 = static_cast<std::uint32_t>(place >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t first = std::uint64_t{0xD2511F53U} * c0;
     const std::uint64_t second = std::uint64_t{0xCD9E8D57U} * c2;
@@ -147,19 +142,19 @@ constexpr MOTLEY_HOST_DEVICE std::uint64_t random_bits(std::uint64_t seed, std::
     key0 += 0x9E3779B9U;
     key1 += 0xBB67AE85U;
   }
-  return (std::uint64_t{c1} << 32) | c0;
+  return {{c0, c1, c2, c3}};
 }
 
-// The unit of weight that a draw points at, of `total`, counted from 0 by rising id.
-constexpr MOTLEY_HOST_DEVICE std::uint64_t drawn_unit(std::uint64_t seed, std::uint64_t draw,
-                                                      std::uint64_t total) {
-  return high_product(random_bits(seed, draw), total);
+// 64 random bits that depend on (seed, draw) alone.
+constexpr MOTLEY_HOST_DEVICE std::uint64_t random_bits(std::uint64_t seed, std::uint64_t draw) {
+  const Words words = random_words(seed, draw, 0);
+  return (std::uint64_t{words.of[1]} << 32) | words.of[0];
 }
 
-// ln(total * 2^-43) for total > 0, to the last place or two of a double: ln m = 2 artanh((m - 1) /
-// (m + 1)) with m in [sqrt(1/2), sqrt(2)).
-constexpr MOTLEY_HOST_DEVICE double log_of_weights(std::uint64_t total) {
-  const auto bits = __builtin_bit_cast(std::uint64_t, static_cast<double>(total));
+// ln(number * 2^-shift) for number > 0, to the last place or two of a double: ln m = 2 artanh((m -
+// 1) / (m + 1)) with m in [sqrt(1/2), sqrt(2)).
+constexpr MOTLEY_HOST_DEVICE double log_of(std::uint64_t number, int shift) {
+  const auto bits = __builtin_bit_cast(std::uint64_t, static_cast<double>(number));
   int exponent = static_cast<int>(bits >> 52) - 1023;
   double m = __builtin_bit_cast(double, (bits & 0x000FFFFFFFFFFFFFU) | (std::uint64_t{1023} << 52));
   if (m > 1.4142135623730951) {
@@ -170,7 +165,10 @@ constexpr MOTLEY_HOST_DEVICE double log_of_weights(std::uint64_t total) {
   const double square = s * s;
   double series = 0;
   for (int odd = 23; odd >= 1; odd -= 2) series = series * square + 1.0 / odd;
-  return static_cast<double>(exponent - weight_bits) * 0.6931471805599453 + 2 * s * series;
+  return static_cast<double>(exponent - shift) * 0.6931471805599453 + 2 * s * series;
+}
+constexpr MOTLEY_HOST_DEVICE double log_of_weights(std::uint64_t total) {
+  return log_of(total, weight_bits);
 }
 
 constexpr MOTLEY_HOST_DEVICE float log_probability(float logit, float largest,
@@ -204,6 +202,50 @@ constexpr MOTLEY_HOST_DEVICE Cut cut_at(std::uint32_t key, std::uint64_t before,
 // The weight that is kept, where `above` is the weight of all greater keys.
 constexpr MOTLEY_HOST_DEVICE std::uint64_t kept_by(const Cut& cut, std::uint64_t above) {
   return above + cut.ties * weight_of(share_of_key(cut.key));
+}
+
+// A draw is a race of the tokens that are kept: each has an exponential number of its own, which
+// depends on seed, draw and id alone, and arrives when that number has passed at the speed of its
+// share. So a token wins as often as its share says, and small changes of the shares seldom change
+// the winner.
+struct Race {
+  std::uint64_t seed = 0;
+  std::uint64_t draw = 0;
+
+  // Uniform 64 bits of an id: the upper words of ids [4 * group, 4 * group + 4), and an id's lower
+  // word.
+  constexpr MOTLEY_HOST_DEVICE Words upper(std::uint32_t group) const {
+    return random_words(seed, draw, (std::uint64_t{1} << 32) | group);
+  }
+  constexpr MOTLEY_HOST_DEVICE std::uint32_t lower(std::uint32_t id) const {
+    const Words words = random_words(seed, draw, (std::uint64_t{2} << 32) | (id / 4));
+    const std::uint32_t even = (id & 2U) != 0 ? words.of[2] : words.of[0];
+    const std::uint32_t odd = (id & 2U) != 0 ? words.of[3] : words.of[1];
+    return (id & 1U) != 0 ? odd : even;
+  }
+
+  // Numbers that order tokens by arrival, equal ones by rising id: the least has won.
+  constexpr MOTLEY_HOST_DEVICE std::uint64_t arrival(std::uint32_t id, std::uint32_t upper_word,
+                                                     float share) const {
+    const std::uint64_t uniform = (std::uint64_t{upper_word} << 32) | lower(id);
+    const double exponential = 0.0 - log_of(~uniform | 1U, 64);
+    const auto time = static_cast<float>(exponential / static_cast<double>(share));
+    return (std::uint64_t{bits_of(time)} << 32) | id;
+  }
+};
+
+constexpr MOTLEY_HOST_DEVICE std::uint32_t id_of_arrival(std::uint64_t arrival) {
+  return static_cast<std::uint32_t>(arrival);
+}
+constexpr MOTLEY_HOST_DEVICE float time_of_arrival(std::uint64_t arrival) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(arrival >> 32));
+}
+
+// False where a token of this share, whose uniform number begins with this word, arrives after
+// `time` for certain: an exponential number is no less than its uniform one. The factor is above
+// any error of rounding.
+constexpr MOTLEY_HOST_DEVICE bool may_arrive_by(float time, std::uint32_t upper_word, float share) {
+  return static_cast<float>(upper_word) * 0x1.FFFF8p-33F <= time * share;
 }
 
 }  // namespace motley::kernels::sampling

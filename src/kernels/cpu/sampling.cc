@@ -103,39 +103,54 @@ Cut find_cut(std::span<const float> shares, Amount amount, std::uint64_t wanted)
   return cut_at(range.low, before, amount, wanted);
 }
 
-std::uint64_t weight_above(std::span<const float> shares, std::uint32_t key) {
-  std::uint64_t weight = 0;
-  for (const float share : shares) weight += key_of(share) > key ? weight_of(share) : 0;
-  return weight;
-}
-
-std::int32_t draw(const Row& row, float largest) {
+// Converts logits to shares, and those of tokens that are not kept to 0.
+void keep(const Row& row, float largest) {
   const SampleChoice& choice = row.choice;
-  std::uint64_t kept = 0;
   for (float& value : row.values) {
     const float share = share_of(value, largest, choice.inverse_temperature);
     value = share >= choice.min_p ? share : 0.0F;
-    kept += weight_of(value);
   }
-  Cut cut;
   const auto cut_after = [&](Amount amount, std::uint64_t wanted) {
-    cut = find_cut(row.values, amount, wanted);
-    if (cut.ties != Cut{}.ties) kept = kept_by(cut, weight_above(row.values, cut.key));
+    const Cut cut = find_cut(row.values, amount, wanted);
+    std::uint64_t ties = 0;
+    for (float& share : row.values) {
+      const std::uint32_t key = key_of(share);
+      if (key < cut.key || (key == cut.key && ties++ >= cut.ties)) share = 0;
+    }
   };
   if (choice.top_k > 0 && choice.top_k < row.params.width)
     cut_after(Amount::tokens, static_cast<std::uint64_t>(choice.top_k));
-  if (choice.top_p < 1) cut_after(Amount::weight, kept_weight(kept, choice.top_p));
-
-  std::uint64_t left = drawn_unit(choice.seed, choice.draw, kept);
-  std::uint64_t ties = 0;
-  for (std::size_t i = 0; i < row.values.size(); ++i) {
-    const std::uint32_t key = key_of(row.values[i]);
-    if (key < cut.key || (key == cut.key && ties++ >= cut.ties)) continue;
-    const std::uint64_t weight = weight_of(row.values[i]);
-    if (left < weight) return static_cast<std::int32_t>(i);
-    left -= weight;
+  if (choice.top_p < 1) {
+    std::uint64_t kept = 0;
+    for (const float share : row.values) kept += weight_of(share);
+    cut_after(Amount::weight, kept_weight(kept, choice.top_p));
   }
-  return -1;  // never: a draw lies below the sum of what stays
+}
+
+// The winner among the tokens that are kept. The most probable one, which always is, says how early
+// others must arrive.
+std::int32_t draw(const Row& row, std::uint32_t most_probable) {
+  const Race race{row.choice.seed, row.choice.draw};
+  const auto upper_word = [&](std::uint32_t id) { return race.upper(id / 4).of[id % 4]; };
+  std::uint64_t first = race.arrival(most_probable, upper_word(most_probable), 1.0F);
+
+  constexpr std::size_t groups = 8;  // whose numbers are made at once
+  constexpr std::size_t block = 4 * groups;
+  for (std::size_t begin = 0; begin < row.values.size(); begin += block) {
+    const std::span<const float> shares =
+        row.values.subspan(begin, std::min(block, row.values.size() - begin));
+    if (std::ranges::none_of(shares, [](float share) { return share > 0; })) continue;
+    std::array<Words, groups> words;
+    for (std::size_t group = 0; group < groups; ++group)
+      words[group] = race.upper(static_cast<std::uint32_t>(begin / 4 + group));
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const std::uint32_t upper = words[i / 4].of[i % 4];
+      if (shares[i] == 0 || !may_arrive_by(time_of_arrival(first), upper, shares[i])) continue;
+      first =
+          std::min(first, race.arrival(static_cast<std::uint32_t>(begin + i), upper, shares[i]));
+    }
+  }
+  return static_cast<std::int32_t>(id_of_arrival(first));
 }
 
 void sample_row(const Row& row) {
@@ -160,8 +175,11 @@ void sample_row(const Row& row) {
   const float largest = logit_of_rank(best);
   std::int32_t id = finite ? no_token_left : logits_not_finite;
   if (finite && largest != no_logit) {
-    id = row.choice.inverse_temperature == 0 ? static_cast<std::int32_t>(id_of_rank(best))
-                                             : draw(row, largest);
+    id = static_cast<std::int32_t>(id_of_rank(best));
+    if (row.choice.inverse_temperature != 0) {
+      keep(row, largest);
+      id = draw(row, id_of_rank(best));
+    }
   }
   p.ids[row.row] = id;
   if (row.choice.top_log_probabilities >= 0) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -385,19 +386,109 @@ TEST(Sample, CountsPromptAndAnswer) {
   EXPECT_THAT(counts, ElementsAre(0, 3, 0, 0, 1, 4));
 }
 
-// The known answers of Philox 4x32-10: words 0 and 1 for counter 0 and key 0, and the first word
-// of a key of ones.
+// The known answers of Philox 4x32-10, for keys and counters of zeros and of ones.
 TEST(SamplingArithmetic, DrawsPhiloxNumbers) {
+  const auto words = [](std::uint64_t seed, std::uint64_t draw, std::uint64_t place) {
+    const sampling::Words four = sampling::random_words(seed, draw, place);
+    return std::vector<std::uint32_t>(four.of, four.of + 4);
+  };
+  EXPECT_THAT(words(0, 0, 0), ElementsAre(0x6627E8D5U, 0xE169C58DU, 0xBC57AC4CU, 0x9B00DBD8U));
+  EXPECT_THAT(words(~0ULL, ~0ULL, ~0ULL),
+              ElementsAre(0x408F276DU, 0x41C83B0EU, 0xA20BC7C6U, 0x6D5451FDU));
   EXPECT_EQ(sampling::random_bits(0, 0), 0xE169C58D6627E8D5U);
   EXPECT_NE(sampling::random_bits(0, 1), sampling::random_bits(1, 0));
 }
 
-TEST(SamplingArithmetic, MultipliesWithoutLosingTheUpperHalf) {
-  EXPECT_EQ(sampling::high_product(~0ULL, ~0ULL), ~0ULL - 1);
-  EXPECT_EQ(sampling::high_product(1ULL << 63, 6), 3U);
-  EXPECT_EQ(sampling::high_product(0xFFFFFFFFULL, 0xFFFFFFFFULL), 0U);
-  EXPECT_EQ(sampling::high_product(0x123456789ABCDEF0ULL, 0x0FEDCBA987654321ULL),
-            0x0121FA00AD77D742ULL);
+// When token `id` of this share arrives.
+std::uint64_t arrival_of(const sampling::Race& race, std::uint32_t id, float share) {
+  return race.arrival(id, race.upper(id / 4).of[id % 4], share);
+}
+
+TEST(Race, TimesAreExponential) {
+  constexpr std::uint32_t tokens = 40'000;
+  const sampling::Race race{.seed = 5, .draw = 77};
+  std::vector<double> times;
+  for (std::uint32_t id = 0; id < tokens; ++id)
+    times.push_back(double{sampling::time_of_arrival(arrival_of(race, id, 1))});
+  std::ranges::sort(times);
+  // Kolmogorov's distance, which lies below 1.63 / sqrt(n) in 99 of 100 cases.
+  double distance = 0;
+  for (std::uint32_t i = 0; i < tokens; ++i) {
+    const double expected = 1 - std::exp(-times[i]);
+    distance = std::max({distance, std::abs(expected - i / double{tokens}),
+                         std::abs(expected - (i + 1) / double{tokens})});
+  }
+  EXPECT_LT(distance, 1.63 / std::sqrt(double{tokens}));
+  // The first of so many comes after about 1 / n: numbers near 0 have as many digits as others.
+  EXPECT_GT(times[0], 0);
+  EXPECT_LT(times[0], 10.0 / tokens);
+}
+
+TEST(Race, ATokenOfHalfTheShareTakesTwiceTheTime) {
+  const sampling::Race race{.seed = 1, .draw = 2};
+  for (std::uint32_t id = 0; id < 100; ++id) {
+    const float time = sampling::time_of_arrival(arrival_of(race, id, 1));
+    EXPECT_EQ(sampling::time_of_arrival(arrival_of(race, id, 0.5F)), 2 * time);
+    EXPECT_EQ(sampling::id_of_arrival(arrival_of(race, id, 0.5F)), id);
+  }
+}
+
+TEST(Race, NeitherSeedNorDrawNorIdRepeatsATime) {
+  std::set<float> times;
+  for (std::uint32_t id = 0; id < 16; ++id) {
+    for (std::uint64_t number = 1; number <= 16; ++number) {
+      times.insert(sampling::time_of_arrival(arrival_of({.seed = number, .draw = 3}, id, 1)));
+      times.insert(sampling::time_of_arrival(
+          arrival_of({.seed = 99, .draw = number << 32 | number}, id, 1)));
+    }
+  }
+  EXPECT_EQ(times.size(), 2U * 16 * 16);
+}
+
+// Tokens that need not be looked at are passed over; the winner is the one among all.
+TEST(Race, PassesOverNobodyWhoCouldWin) {
+  for (const std::size_t width : {1U, 3U, 32U, 33U, 1001U}) {
+    for (const float spread : {0.0F, 1.0F, 6.0F}) {
+      const std::vector<float> logits = random_logits(width, 8, spread);
+      const float largest = *std::ranges::max_element(logits);
+      Step step = step_of(logits, {.inverse_temperature = 1, .seed = 21});
+      for (std::uint64_t draw = 0; draw < 200; ++draw) {
+        step.choices[0].draw = draw;
+        std::uint64_t first = ~std::uint64_t{0};
+        for (std::uint32_t id = 0; id < width; ++id) {
+          const float share = sampling::share_of(logits[id], largest, 1);
+          if (share > 0) first = std::min(first, arrival_of({.seed = 21, .draw = draw}, id, share));
+        }
+        ASSERT_EQ(step.run().ids[0], static_cast<std::int32_t>(sampling::id_of_arrival(first)))
+            << "width " << width << ", spread " << spread << ", draw " << draw;
+      }
+    }
+  }
+}
+
+// What speculation lives on: two distributions at a distance d draw the same token with the same
+// numbers in at least (1 - d) / (1 + d) of all cases.
+TEST(Race, DrawsOfSimilarDistributionsAgree) {
+  constexpr int draws = 4000;
+  const std::vector<float> target = random_logits(300, 31, 2);
+  for (const float noise : {0.1F, 0.4F, 1.0F}) {
+    std::vector<float> draft = random_logits(300, 32, noise);
+    for (std::size_t i = 0; i < draft.size(); ++i) draft[i] += target[i];
+    const std::vector<double> p = probabilities_by_definition(target, {.inverse_temperature = 1});
+    const std::vector<double> q = probabilities_by_definition(draft, {.inverse_temperature = 1});
+    double distance = 0;
+    for (std::size_t i = 0; i < p.size(); ++i) distance += std::abs(p[i] - q[i]) / 2;
+    Step of_target = step_of(target, {.inverse_temperature = 1, .seed = 6});
+    Step of_draft = step_of(draft, {.inverse_temperature = 1, .seed = 6});
+    int agree = 0;
+    for (int draw = 0; draw < draws; ++draw) {
+      of_target.choices[0].draw = of_draft.choices[0].draw = static_cast<std::uint64_t>(draw);
+      agree += of_target.run().ids == of_draft.run().ids ? 1 : 0;
+    }
+    const double bound = (1 - distance) / (1 + distance);
+    EXPECT_GT(agree, draws * (bound - 0.02)) << "distance " << distance;
+    EXPECT_LT(agree, draws * (1 - distance + 0.03)) << "no rule can agree more often";
+  }
 }
 
 TEST(SamplingArithmetic, FollowsExponentialAndLogarithm) {

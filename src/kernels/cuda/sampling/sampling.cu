@@ -98,18 +98,6 @@ __device__ bool adjust(Part& part, const Sample& p, const SampleChoice& choice) 
   return choice.mask_row >= 0 || choice.bias_begin < choice.bias_end || choice.counts_row >= 0;
 }
 
-// Converts logits to shares; then the tokens that are kept, and their weight.
-struct Kept {
-  Cut cut;
-  std::uint64_t weight = 0;
-
-  // If all ties are kept, they need not be counted.
-  __device__ void take(const Found& found) {
-    cut = found.cut;
-    if (found.all_ties) cut.ties = Cut{}.ties;
-  }
-};
-
 // Smaller shares round to 0.
 constexpr float least_floor = 0x1p-43F;
 
@@ -133,74 +121,101 @@ __device__ float floor_of_weight(std::uint64_t rest, std::int64_t width) {
   return max(__ull2float_rd(each) / weight_one, least_floor);
 }
 
-__device__ Kept keep(Part& part, const Sample& p, const SampleChoice& choice, float largest) {
+// Converts logits to shares, and says where the cut lies among them.
+__device__ Cut keep(Part& part, const Sample& p, const SampleChoice& choice, float largest) {
+  const bool cuts_tokens = choice.top_k > 0 && choice.top_k < p.width;
+  const bool cuts_weight = choice.top_p < 1;
   std::uint64_t weight = 0;
   float largest_share = 0;
   part.rewrite([&](float value, int) {
     const float share = share_of(value, largest, choice.inverse_temperature);
     const float left = share >= choice.min_p ? share : 0.0F;
-    weight += weight_of(left);
+    if (cuts_weight) weight += weight_of(left);
     largest_share = max(largest_share, left);
     return left;
   });
-  const std::uint64_t total = fold_all(part, weight, Sum{});
-  Kept kept{.weight = total};
-  if (choice.top_k > 0 && choice.top_k < p.width) {
+  Cut cut;
+  // If all ties are kept, they need not be counted.
+  const auto take = [&](const Found& found) {
+    cut = found.cut;
+    if (found.all_ties) cut.ties = Cut{}.ties;
+  };
+  const std::uint64_t total = cuts_weight ? fold_all(part, weight, Sum{}) : 0;
+  std::uint64_t left = total;
+  if (cuts_tokens) {
     const Found found = find_cut(part, Amount::tokens, static_cast<std::uint64_t>(choice.top_k),
                                  floor_of_tokens(part, choice.top_k, largest_share));
     if (found.cut.ties != Cut{}.ties) {
-      std::uint64_t above = 0;
-      part.read([&](float share, int) {
-        if (key_of(share) > found.cut.key) above += weight_of(share);
-      });
-      kept.weight = kept_by(found.cut, fold_all(part, above, Sum{}));
-      kept.take(found);
+      take(found);
+      if (cuts_weight) {
+        std::uint64_t above = 0;
+        part.read([&](float share, int) {
+          if (key_of(share) > found.cut.key) above += weight_of(share);
+        });
+        left = kept_by(found.cut, fold_all(part, above, Sum{}));
+      }
     }
   }
-  if (choice.top_p < 1) {
-    const std::uint64_t wanted = kept_weight(kept.weight, choice.top_p);
+  if (cuts_weight) {
+    const std::uint64_t wanted = kept_weight(left, choice.top_p);
     const Found found =
         find_cut(part, Amount::weight, wanted, floor_of_weight(total - wanted, p.width));
-    if (found.cut.ties != Cut{}.ties) {
-      kept.weight = kept_by(found.cut, found.before);
-      kept.take(found);
-    }
+    if (found.cut.ties != Cut{}.ties) take(found);
   }
-  return kept;
+  return cut;
 }
 
-// The id that the draw points at, in the one thread that owns it; -1 in all others.
-__device__ std::int32_t draw(Part& part, const Cut& cut, std::uint64_t unit) {
+// The first id of the row whose token is behind the cut though its key is the cut's.
+__device__ std::uint32_t end_of_ties(Part& part, const Cut& cut) {
+  if (cut.ties == Cut{}.ties) return ~0U;
   // An odd distance between runs avoids bank conflicts.
   const int run = ((part.count + threads - 1) / threads) | 1;
   const int begin = min(part.thread * run, part.count);
   const int end = min(begin + run, part.count);
-  std::uint64_t ties = 0;
-  if (cut.ties != Cut{}.ties) {
-    std::uint64_t mine = 0;
-#pragma unroll 4
-    for (int i = begin; i < end; ++i) mine += key_of(part.values[i]) == cut.key ? 1 : 0;
-    ties = sum_before_in_cluster(part, mine);
-  }
-  const auto stays = [&](std::uint32_t key, std::uint64_t& seen) {
-    return key > cut.key || (key == cut.key && seen++ < cut.ties);
-  };
   std::uint64_t mine = 0;
-  std::uint64_t seen = ties;
 #pragma unroll 4
-  for (int i = begin; i < end; ++i) {
-    if (stays(key_of(part.values[i]), seen)) mine += weight_of(part.values[i]);
+  for (int i = begin; i < end; ++i) mine += key_of(part.values[i]) == cut.key ? 1 : 0;
+  std::uint64_t before = sum_before_in_cluster(part, mine);
+  std::uint64_t last = 0;
+  if (before < cut.ties && before + mine >= cut.ties) {
+    for (int i = begin; i < end && before < cut.ties; ++i) {
+      if (key_of(part.values[i]) != cut.key) continue;
+      last = static_cast<std::uint64_t>(part.begin + i);
+      ++before;
+    }
   }
-  const std::uint64_t before = sum_before_in_cluster(part, mine);
-  if (unit < before || unit >= before + mine) return -1;
-  std::uint64_t left = unit - before;
-  for (int i = begin; i < end; ++i) {
-    if (!stays(key_of(part.values[i]), ties)) continue;
-    const std::uint64_t weight = weight_of(part.values[i]);
-    if (left < weight) return static_cast<std::int32_t>(part.begin + i);
-    left -= weight;
+  return static_cast<std::uint32_t>(fold_all(part, last, Largest{})) + 1;
+}
+
+// The winner among the tokens that are kept. The most probable one, which always is, says how early
+// others must arrive.
+__device__ std::int32_t draw(Part& part, const SampleChoice& choice, const Cut& cut,
+                             std::uint32_t most_probable) {
+  const std::uint32_t ties_end = end_of_ties(part, cut);
+  const Race race{choice.seed, choice.draw};
+  const auto word = [](const Words& words, std::uint32_t place) {
+    const std::uint32_t even = place >= 2 ? words.of[2] : words.of[0];
+    const std::uint32_t odd = place >= 2 ? words.of[3] : words.of[1];
+    return place % 2 != 0 ? odd : even;
+  };
+  std::uint64_t first =
+      race.arrival(most_probable, word(race.upper(most_probable / 4), most_probable % 4), 1.0F);
+  for (int i = 4 * part.thread; i < part.count; i += 4 * threads) {
+    const float4 vec4 = *reinterpret_cast<const float4*>(part.values + i);
+    if (key_of(max(max(vec4.x, vec4.y), max(vec4.z, vec4.w))) < cut.key) continue;
+    const auto id = static_cast<std::uint32_t>(part.begin + i);
+    const Words upper = race.upper(id / 4);
+    const float shares[] = {vec4.x, vec4.y, vec4.z, vec4.w};
+#pragma unroll
+    for (std::uint32_t j = 0; j < 4; ++j) {
+      if (!may_arrive_by(time_of_arrival(first), upper.of[j], shares[j])) continue;
+      const std::uint32_t key = key_of(shares[j]);
+      if (key > cut.key || (key == cut.key && id + j < ties_end))
+        first = min(first, race.arrival(id + j, upper.of[j], shares[j]));
+    }
   }
-  return -1;
+  // The least is found as the largest of what is left to 2^64 - 1.
+  return static_cast<std::int32_t>(id_of_arrival(~fold_all(part, ~first, Largest{})));
 }
 
 // Greater than any logit's rank.
@@ -268,8 +283,6 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
   const bool finite = best != not_finite;
   const float largest = finite ? logit_of_rank(best) : no_logit;
 
-  // One thread of the cluster writes the result.
-  bool answers = part.thread == 0 && part.rank() == 0;
   std::int32_t id = finite ? no_token_left : logits_not_finite;
   if (finite && largest == no_logit) {
     // Mask and biases have ruled out all that the model left, or the model left nothing.
@@ -277,12 +290,11 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
   } else if (largest != no_logit && choice.inverse_temperature == 0) {
     id = static_cast<std::int32_t>(id_of_rank(best));
   } else if (largest != no_logit) {
-    const Kept kept = keep(part, p, choice, largest);
+    const Cut cut = keep(part, p, choice, largest);
     __syncthreads();
-    id = draw(part, kept.cut, drawn_unit(choice.seed, choice.draw, kept.weight));
-    answers = id >= 0;
+    id = draw(part, choice, cut, id_of_rank(best));
   }
-  if (answers) {
+  if (part.thread == 0 && part.rank() == 0) {
     p.ids[row] = id;
     if (asks) {
       p.log_probabilities[row] =
