@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using kernels::sampling::Race;
 
-constexpr int draws_a_position = 8;
+constexpr int draws_a_position = 4;
+constexpr std::size_t lines_of_each = 8;  // adapter
 
 // Shares of all tokens, the greatest 1.
 using Shares = std::vector<float>;
@@ -52,19 +53,30 @@ struct Acceptance {
   }
 };
 
-std::uint32_t winner(const Race& race, const Shares& shares) {
+struct Runner {
+  const Shares& shares;
   std::uint64_t first = ~std::uint64_t{0};
   float time = std::numeric_limits<float>::max();
-  for (std::uint32_t id = 0; id < shares.size(); id += 4) {
+
+  void take(const Race& race, std::uint32_t id, std::uint32_t word) {
+    if (shares[id] <= 0 || !kernels::sampling::may_arrive_by(time, word, shares[id])) return;
+    first = std::min(first, race.arrival(id, word, shares[id]));
+    time = kernels::sampling::time_of_arrival(first);
+  }
+};
+
+bool draw_the_same(const Race& race, const Shares& target, const Shares& draft) {
+  Runner of_target{.shares = target};
+  Runner of_draft{.shares = draft};
+  for (std::uint32_t id = 0; id < target.size(); id += 4) {
     const kernels::sampling::Words upper = race.upper(id / 4);
-    for (std::uint32_t i = id; i < std::min<std::size_t>(id + 4, shares.size()); ++i) {
-      const std::uint32_t word = upper.of[i % 4];
-      if (shares[i] <= 0 || !kernels::sampling::may_arrive_by(time, word, shares[i])) continue;
-      first = std::min(first, race.arrival(i, word, shares[i]));
-      time = kernels::sampling::time_of_arrival(first);
+    for (std::uint32_t i = id; i < std::min<std::size_t>(id + 4, target.size()); ++i) {
+      of_target.take(race, i, upper.of[i % 4]);
+      of_draft.take(race, i, upper.of[i % 4]);
     }
   }
-  return kernels::sampling::id_of_arrival(first);
+  return kernels::sampling::id_of_arrival(of_target.first) ==
+         kernels::sampling::id_of_arrival(of_draft.first);
 }
 
 Acceptance acceptance(const Shares& target, const Shares& draft, std::uint64_t seed) {
@@ -89,7 +101,7 @@ Acceptance acceptance(const Shares& target, const Shares& draft, std::uint64_t s
   result.bound = (1 - result.distance) / (1 + result.distance);
   for (std::uint64_t draw = 0; draw < draws_a_position; ++draw) {
     const Race race{.seed = seed, .draw = draw};
-    result.race += winner(race, target) == winner(race, draft) ? 1.0 / draws_a_position : 0;
+    result.race += draw_the_same(race, target, draft) ? 1.0 / draws_a_position : 0;
   }
   return result;
 }
@@ -116,9 +128,9 @@ class Demo {
                                       .max_sequences = 16,
                                       .max_tokens = 1024,
                                       .pages = 1024,
+                                      .adapters = pool_.get(),
                                       .adapter_rank = 64,
-                                      .mix_rank = 64,
-                                      .adapters = pool_.get()})
+                                      .mix_rank = 64})
                   .value();
   }
 
@@ -130,7 +142,8 @@ class Demo {
     std::vector<runner::ScoreLine> lines;
     std::vector<lora::Mix> mixes;
     for (const runner::ScoreLine& line : lines_) {
-      if (lines.size() == 12 || line.adapters.empty() || line.adapters[0].name != names_[adapter])
+      if (lines.size() == lines_of_each || line.adapters.empty() ||
+          line.adapters[0].name != names_[adapter])
         continue;
       lines.push_back(line);
       std::vector<lora::Mix::Part> parts;

@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <cuda_bf16.h>
@@ -61,6 +63,8 @@ struct Step {
   float* log_g;       // [slots, log_rows, value_heads]
   float* log_beta;
   bool stores;  // the log has room for the step beside what is in it: the kernel writes it itself
+  // To see which chain is the longer: nobody waits for the other, and results mean nothing.
+  enum class Alone { nobody, state, helpers } alone = Alone::nobody;
 };
 
 template <int warps>
@@ -77,12 +81,17 @@ struct Stage {
   float behind[page_rows];  // e^(the decays from a row to the page's end)
 };
 
-// A page is related by two warps. Of long prompts these are helpers beside those that hold the
-// state, a pair for each stage; with no helpers the first two warps do it themselves.
-template <int warps, int pairs>
+// Sixteen columns of a head's state are a warp's, or the two halves of their keys are each a
+// warp's. Sums over keys are made of those over the halves, also where one warp makes both. A page
+// is related by two warps. Of long prompts these are helpers beside those that hold the state, a
+// pair for each stage; with no helpers the first two warps do it themselves.
+template <int groups, int halves, int pairs>
 struct Shared {
   static constexpr int stages = pairs > 0 ? pairs : 1;
-  Stage<warps> stage[stages];
+  Stage<groups> stage[stages];
+  // What the warps of two halves tell each other, alternating: sums with keys, and with the queries
+  // of a half's rows.
+  float4 sums[2][groups][halves][halves > 1 ? 3 : 1][32];
   float weights[stages][page_rows][page_rows + 4];  // of row t by row j: [j][t]
   float decays[stages][2][page_rows][page_rows + 1];
 };
@@ -242,44 +251,88 @@ __device__ inline void operand(const float (&tiles)[2][4], Parts (&a)[4]) {
   }
 }
 
-template <int warps, int pairs>
-__global__ void __launch_bounds__((warps + 2 * pairs) * 32, pairs > 0 ? 1 : 16 / warps)
+// Numbers that have overflowed may reach the rows after theirs only: a drafted row must not spoil a
+// certain one before it. But a product spoils every row, since zero times infinity is no number. So
+// they are taken out of it, and what lies behind the first of a column is said to be lost
+// afterwards.
+struct FirstLost {
+  int row[2] = {page_rows, page_rows};  // of columns g and g + 8
+
+  __device__ void put_back(float (&numbers)[2][4], int t2) const {
+    if (row[0] == page_rows && row[1] == page_rows) return;
+    for (int n = 0; n < 2; ++n)
+      for (int e = 0; e < 4; ++e)
+        if (8 * n + t2 + e % 2 >= row[e / 2]) numbers[n][e] = NAN;
+  }
+};
+__device__ inline FirstLost take_out_lost(float (&errors)[2][4], int t2) {
+  FirstLost lost;
+  float odd = 0;  // no number where one isn't finite
+#pragma unroll
+  for (int e = 0; e < 8; ++e) odd += errors[e / 4][e % 4] * 0.0F;
+  if (!__any_sync(0xFFFFFFFFU, odd != 0.0F)) return lost;
+  for (int n = 0; n < 2; ++n) {
+    for (int e = 0; e < 4; ++e) {
+      if (isfinite(errors[n][e])) continue;
+      errors[n][e] = 0;
+      lost.row[e / 2] = min(lost.row[e / 2], 8 * n + t2 + e % 2);
+    }
+  }
+  for (int& row : lost.row) {
+    row = min(row, __shfl_xor_sync(0xFFFFFFFFU, row, 1));
+    row = min(row, __shfl_xor_sync(0xFFFFFFFFU, row, 2));
+  }
+  return lost;
+}
+
+template <int groups, int halves, int pairs>
+__global__ void __launch_bounds__((groups * halves + 2 * pairs) * 32,
+                                  pairs > 0 ? 1 : (halves == 1 ? 16 : 20) / (groups * halves))
     recur(Step p) {
-  using Memory = Shared<warps, pairs>;
+  using Memory = Shared<groups, halves, pairs>;
+  constexpr int warps = groups * halves;          // that hold the state
   constexpr int page_threads = (warps + 2) * 32;  // that work on a page, where there are helpers
+  constexpr int halves_barrier = pairs > 0 ? empty_barrier + pairs : 1;  // of each group of columns
+  constexpr int tiles = 16 / halves;  // of eight keys, that a warp holds
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<Memory*>(memory);
   const Sequence s = p.sequences[blockIdx.z];
   const int head = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.x);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = warp / halves, half = warp % halves;
+  if (s.count == 0) return;
   const int end = s.start + s.count;
   const int pages = (end - 1) / page_rows - s.anchor / page_rows + 1;
 
   if constexpr (pairs > 0) {
     if (warp >= warps) {
       const int own = (warp - warps) / 2, helper = (warp - warps) % 2;
-      Stage<warps>& stage = shared.stage[own];
+      if (p.alone == Step::Alone::state) return;
+      Stage<groups>& stage = shared.stage[own];
       for (int i = own; i < pages; i += pairs) {
         // The page that stood there.
-        if (i >= pairs) meet<page_threads>(empty_barrier + own);
-        load_page<warps, 64>(p, s, head, part, s.anchor + i * page_rows, stage, helper * 32 + lane);
+        if (i >= pairs && p.alone == Step::Alone::nobody) meet<page_threads>(empty_barrier + own);
+        load_page<groups, 64>(p, s, head, part, s.anchor + i * page_rows, stage,
+                              helper * 32 + lane);
         asm volatile("cp.async.wait_group 0;");
         meet<64>(pair_barrier + own);
-        relate<warps>(stage, shared.weights[own], shared.decays[own][helper], helper, lane);
-        arrive<page_threads>(full_barrier + own);
+        relate<groups>(stage, shared.weights[own], shared.decays[own][helper], helper, lane);
+        if (p.alone == Step::Alone::nobody) arrive<page_threads>(full_barrier + own);
       }
       return;
     }
+    if (p.alone == Step::Alone::helpers) return;
   }
 
   const int g = lane / 4, t2 = lane % 4 * 2;
-  const int column = part * 16 * warps + warp * 16;  // of the head's values
+  const int column = part * 16 * groups + group * 16;  // of the head's values
   auto* const anchor =
       reinterpret_cast<float4*>(p.anchors) +
-      ((std::int64_t{s.slot} * value_heads + head) * (width / 16) + column / 16) * 16 * 32 + lane;
-  float state[16][4];
+      ((std::int64_t{s.slot} * value_heads + head) * (width / 16) + column / 16) * 16 * 32 +
+      half * tiles * 32 + lane;
+  float state[tiles][4];
 #pragma unroll
-  for (int n = 0; n < 16; ++n) {
+  for (int n = 0; n < tiles; ++n) {
     const float4 four = s.anchor == 0 ? float4{0, 0, 0, 0} : anchor[n * 32];
     state[n][0] = four.x;
     state[n][1] = four.y;
@@ -291,48 +344,76 @@ __global__ void __launch_bounds__((warps + 2 * pairs) * 32, pairs > 0 ? 1 : 16 /
            ((std::int64_t{s.slot} * log_rows + position % log_rows) * value_heads + head) * width +
            column;
   };
-  for (int i = 0; i < pages; ++i) {
+  // A page in the middle of a prompt has no rows in the log and leaves none: `whole`.
+  const auto work = [&](auto middle, const Stage<groups>& stage, int i, float(&errors)[2][4]) {
+    constexpr bool whole = decltype(middle)::value;
     const int first = s.anchor + i * page_rows;
-    const int old = min(max(s.start - first, 0), page_rows);
-    const int rows = min(end - first, page_rows);
-    Stage<warps>& stage = shared.stage[i % Memory::stages];
-    float errors[2][4];
+    const int old = whole ? 0 : min(max(s.start - first, 0), page_rows);
+    const int rows = whole ? page_rows : min(end - first, page_rows);
+    float keys[2][4] = {}, outs[2][4] = {};
+    // Decoding seldom has rows in both tiles of eight, and registers for one at a time.
+    constexpr int at_once = pairs > 0 ? 2 : 1;
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    for (int first_n = 0; first_n < 2; first_n += at_once) {
+      if (at_once == 1 && (old >= 8 * first_n + 8 || rows <= 8 * first_n)) continue;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int t = 8 * n + t2 + e % 2;
-        errors[n][e] = t < old ? logged(first + t)[g + e / 2 * 8] : 0.0F;
+      for (int own = 0; own < 2 / halves; ++own) {
+        float keys_high[at_once][4] = {}, keys_low[at_once][4] = {};
+        float outs_high[at_once][4] = {}, outs_low[at_once][4] = {};
+#pragma unroll
+        for (int d = 0; d < 4; ++d) {
+          const float(&low_keys)[4] = state[8 * own + 2 * d];
+          const float(&high_keys)[4] = state[8 * own + 2 * d + 1];
+          const Parts a[4] = {split(low_keys[0], low_keys[1]), split(low_keys[2], low_keys[3]),
+                              split(high_keys[0], high_keys[1]), split(high_keys[2], high_keys[3])};
+          const int at = 64 * (half + own) + 16 * d + t2;
+#pragma unroll
+          for (int n = 0; n < at_once; ++n) {
+            const int row = 8 * (first_n + n) + g;
+            const std::uint32_t k0 = pair(&stage.k[row][at]), k1 = pair(&stage.k[row][at + 8]);
+            const std::uint32_t q0 = pair(&stage.q[row][at]), q1 = pair(&stage.q[row][at + 8]);
+            multiply_add(keys_high[n], a[0].high, a[1].high, a[2].high, a[3].high, k0, k1);
+            multiply_add(keys_low[n], a[0].low, a[1].low, a[2].low, a[3].low, k0, k1);
+            multiply_add(outs_high[n], a[0].high, a[1].high, a[2].high, a[3].high, q0, q1);
+            multiply_add(outs_low[n], a[0].low, a[1].low, a[2].low, a[3].low, q0, q1);
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < at_once; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const float key = keys_high[n][e] + keys_low[n][e];
+            const float out = outs_high[n][e] + outs_low[n][e];
+            float(&all_keys)[4] = keys[first_n + n];
+            float(&all_outs)[4] = outs[first_n + n];
+            all_keys[e] = own == 0 ? key : all_keys[e] + key;
+            all_outs[e] = own == 0 ? out : all_outs[e] + out;
+          }
+        }
       }
     }
-    if constexpr (pairs > 0) {
-      meet<page_threads>(full_barrier + i % pairs);
-    } else {
-      load_page<warps, warps * 32>(p, s, head, part, first, stage, static_cast<int>(threadIdx.x));
-      asm volatile("cp.async.wait_group 0;");
-      __syncthreads();
-      if (warp < 2) relate<warps>(stage, shared.weights[0], shared.decays[0][warp], warp, lane);
-      __syncthreads();
-    }
-
-    float keys[2][4] = {}, outs[2][4] = {}, keys_low[2][4] = {}, outs_low[2][4] = {};
-#pragma unroll
-    for (int d = 0; d < 8; ++d) {
-      const Parts a[4] = {split(state[2 * d][0], state[2 * d][1]),
-                          split(state[2 * d][2], state[2 * d][3]),
-                          split(state[2 * d + 1][0], state[2 * d + 1][1]),
-                          split(state[2 * d + 1][2], state[2 * d + 1][3])};
+    if constexpr (halves == 2) {
+      // Each finishes the outs of eight rows.
+      auto& mine = shared.sums[i % 2][group][half];
+      mine[0][lane] = float4{keys[0][0], keys[0][1], keys[0][2], keys[0][3]};
+      mine[1][lane] = float4{keys[1][0], keys[1][1], keys[1][2], keys[1][3]};
+      const float(&others)[4] = outs[1];
+      mine[2][lane] = half == 0 ? float4{others[0], others[1], others[2], others[3]}
+                                : float4{outs[0][0], outs[0][1], outs[0][2], outs[0][3]};
+      meet<64>(halves_barrier + group);
+      const auto& theirs = shared.sums[i % 2][group][1 - half];
+      const float4 key[2] = {theirs[0][lane], theirs[1][lane]}, out = theirs[2][lane];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        if (old >= 8 * n + 8 || rows <= 8 * n) continue;
-        const std::uint32_t k0 = pair(&stage.k[8 * n + g][16 * d + t2]);
-        const std::uint32_t k1 = pair(&stage.k[8 * n + g][16 * d + 8 + t2]);
-        const std::uint32_t q0 = pair(&stage.q[8 * n + g][16 * d + t2]);
-        const std::uint32_t q1 = pair(&stage.q[8 * n + g][16 * d + 8 + t2]);
-        multiply_add(keys[n], a[0].high, a[1].high, a[2].high, a[3].high, k0, k1);
-        multiply_add(outs[n], a[0].high, a[1].high, a[2].high, a[3].high, q0, q1);
-        multiply_add(keys_low[n], a[0].low, a[1].low, a[2].low, a[3].low, k0, k1);
-        multiply_add(outs_low[n], a[0].low, a[1].low, a[2].low, a[3].low, q0, q1);
+        keys[n][0] += key[n].x;
+        keys[n][1] += key[n].y;
+        keys[n][2] += key[n].z;
+        keys[n][3] += key[n].w;
+        if (n != half) continue;
+        outs[n][0] += out.x;
+        outs[n][1] += out.y;
+        outs[n][2] += out.z;
+        outs[n][3] += out.w;
       }
     }
 #pragma unroll
@@ -340,23 +421,25 @@ __global__ void __launch_bounds__((warps + 2 * pairs) * 32, pairs > 0 ? 1 : 16 /
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int t = 8 * n + t2 + e % 2, v = g + e / 2 * 8;
-        outs[n][e] = stage.near[t] * (outs[n][e] + outs_low[n][e]);
+        outs[n][e] = __fmul_rn(stage.near[t], outs[n][e]);
         if (t < old || t >= rows) continue;
-        const float value = __bfloat162float(stage.v[t][warp * 16 + v]);
-        errors[n][e] = stage.beta[t] * (value - stage.near[t] * (keys[n][e] + keys_low[n][e]));
-        if (first + t >= s.new_anchor) logged(first + t)[v] = errors[n][e];
+        const float value = __bfloat162float(stage.v[t][group * 16 + v]);
+        errors[n][e] = __fmul_rn(stage.beta[t], __fmaf_rn(-stage.near[t], keys[n][e], value));
+        if (!whole && first + t >= s.new_anchor && half == 0) logged(first + t)[v] = errors[n][e];
       }
     }
+    const FirstLost lost = take_out_lost(errors, t2);
     Parts a[4];
     operand(errors, a);
     float updates[2][4] = {};
 #pragma unroll
     for (int n = 0; n < 2; ++n)
       multiply_parts(updates[n], a, &stage.solve[0][8 * n + g][t2], &stage.solve[1][8 * n + g][t2]);
+    lost.put_back(updates, t2);
     operand(updates, a);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      if (old >= 8 * n + 8 || rows <= 8 * n) continue;
+      if (old >= 8 * n + 8 || rows <= 8 * n || (halves == 2 && n != half)) continue;
       multiply_parts(outs[n], a, &stage.query[0][8 * n + g][t2], &stage.query[1][8 * n + g][t2]);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -376,10 +459,10 @@ __global__ void __launch_bounds__((warps + 2 * pairs) * 32, pairs > 0 ? 1 : 16 /
       operand(updates, a);
       const float carry = stage.near[page_rows - 1];
 #pragma unroll
-      for (int n = 0; n < 16; n += 2) {
+      for (int n = 0; n < tiles; n += 2) {
         std::uint32_t b[4];
         const auto at = static_cast<std::uint32_t>(
-            __cvta_generic_to_shared(&stage.k[lane % 16][8 * n + lane / 16 * 8]));
+            __cvta_generic_to_shared(&stage.k[lane % 16][8 * (half * tiles + n) + lane / 16 * 8]));
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
                      : "r"(at));
@@ -394,13 +477,52 @@ __global__ void __launch_bounds__((warps + 2 * pairs) * 32, pairs > 0 ? 1 : 16 /
       }
       if (border == s.new_anchor) {
 #pragma unroll
-        for (int n = 0; n < 16; ++n)
+        for (int n = 0; n < tiles; ++n)
           anchor[n * 32] = float4{state[n][0], state[n][1], state[n][2], state[n][3]};
       }
     }
+  };
+
+  for (int i = 0; i < pages; ++i) {
+    const int first = s.anchor + i * page_rows;
+    const int old = min(max(s.start - first, 0), page_rows);
+    const int rows = min(end - first, page_rows);
+    Stage<groups>& stage = shared.stage[i % Memory::stages];
+    const bool whole =
+        pairs > 0 && old == 0 && rows == page_rows && first + page_rows <= s.new_anchor;
+    float errors[2][4] = {};
+    if (!whole) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int t = 8 * n + t2 + e % 2;
+          if (t < old) errors[n][e] = logged(first + t)[g + e / 2 * 8];
+        }
+      }
+    }
+    if constexpr (pairs > 0) {
+      if (p.alone == Step::Alone::nobody) meet<page_threads>(full_barrier + i % pairs);
+    } else {
+      load_page<groups, warps * 32>(p, s, head, part, first, stage, static_cast<int>(threadIdx.x));
+      asm volatile("cp.async.wait_group 0;");
+      __syncthreads();
+      if (warp < 2) relate<groups>(stage, shared.weights[0], shared.decays[0][warp], warp, lane);
+      __syncthreads();
+    }
+    if constexpr (pairs > 0) {
+      if (whole) {
+        work(std::true_type{}, stage, i, errors);
+      } else {
+        work(std::false_type{}, stage, i, errors);
+      }
+    } else {
+      work(std::false_type{}, stage, i, errors);
+    }
     if constexpr (pairs > 0) {
       // No helper waits for the last pages.
-      if (i + pairs < pages) arrive<page_threads>(empty_barrier + i % pairs);
+      if (i + pairs < pages && p.alone == Step::Alone::nobody)
+        arrive<page_threads>(empty_barrier + i % pairs);
     } else {
       if (p.stores && part == 0) {
         for (int at = static_cast<int>(threadIdx.x); at < page_rows * width / 8; at += warps * 32) {
@@ -442,33 +564,49 @@ __global__ void store_log(Step p) {
   }
 }
 
-template <int warps, int pairs>
+template <int groups, int halves, int pairs>
 void launch(Step p, int sequences, int kept_rows, cudaStream_t stream) {
+  using Memory = Shared<groups, halves, pairs>;
   static const bool once = [] {
-    CHECK_CUDA(cudaFuncSetAttribute(recur<warps, pairs>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    sizeof(Shared<warps, pairs>)));
+    CHECK_CUDA(cudaFuncSetAttribute(recur<groups, halves, pairs>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Memory)));
     return true;
   }();
   static_cast<void>(once);
   p.stores = pairs == 0;
-  recur<warps, pairs><<<dim3(8 / warps, value_heads, static_cast<unsigned>(sequences)),
-                        (warps + 2 * pairs) * 32, sizeof(Shared<warps, pairs>), stream>>>(p);
+  recur<groups, halves, pairs><<<dim3(8 / groups, value_heads, static_cast<unsigned>(sequences)),
+                                 (groups * halves + 2 * pairs) * 32, sizeof(Memory), stream>>>(p);
   if (!p.stores && kept_rows > 0)
     store_log<<<dim3(static_cast<unsigned>(kept_rows), static_cast<unsigned>(sequences)), 256, 0,
                 stream>>>(p);
   CHECK_CUDA(cudaGetLastError());
 }
-// Steps that the log has room for beside what is in it, without helpers; and longer ones.
-void launch_short(int warps, const Step& p, int sequences, cudaStream_t stream) {
-  if (warps == 2) launch<2, 0>(p, sequences, 0, stream);
-  if (warps == 4) launch<4, 0>(p, sequences, 0, stream);
-  if (warps == 8) launch<8, 0>(p, sequences, 0, stream);
+// Steps that the log has room for beside what is in it, without helpers; and longer ones. `groups`
+// of sixteen columns are a block's.
+struct Form {
+  int groups;
+  int halves;
+};
+constexpr Form short_forms[] = {{4, 1}, {8, 1}, {2, 2}, {4, 2}, {8, 2}};
+void launch_short(Form form, const Step& p, int sequences, cudaStream_t stream) {
+  if (form.halves == 1) {
+    if (form.groups == 4) launch<4, 1, 0>(p, sequences, 0, stream);
+    if (form.groups == 8) launch<8, 1, 0>(p, sequences, 0, stream);
+  } else {
+    if (form.groups == 2) launch<2, 2, 0>(p, sequences, 0, stream);
+    if (form.groups == 4) launch<4, 2, 0>(p, sequences, 0, stream);
+    if (form.groups == 8) launch<8, 2, 0>(p, sequences, 0, stream);
+  }
 }
-void launch_long(int warps, const Step& p, int sequences, int kept_rows, cudaStream_t stream) {
-  if (warps == 1) launch<1, 4>(p, sequences, kept_rows, stream);
-  if (warps == 2) launch<2, 4>(p, sequences, kept_rows, stream);
-  if (warps == 4) launch<4, 4>(p, sequences, kept_rows, stream);
+constexpr Form long_forms[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
+void launch_long(Form form, const Step& p, int sequences, int kept_rows, cudaStream_t stream) {
+  if (form.halves == 1) {
+    if (form.groups == 1) launch<1, 1, 4>(p, sequences, kept_rows, stream);
+    if (form.groups == 2) launch<2, 1, 4>(p, sequences, kept_rows, stream);
+  } else {
+    if (form.groups == 1) launch<1, 2, 4>(p, sequences, kept_rows, stream);
+    if (form.groups == 2) launch<2, 2, 4>(p, sequences, kept_rows, stream);
+  }
 }
 
 // Reads and writes every state once, as the usual form does for each row.
@@ -502,8 +640,8 @@ struct Inputs {
   std::vector<bf16> q, k, v;
   std::vector<float> g, beta;
 };
-Inputs make_inputs(int rows) {
-  std::mt19937 random(7);
+Inputs make_inputs(int rows, unsigned seed = 7) {
+  std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::uniform_real_distribution<float> uniform;
   Inputs inputs;
@@ -576,22 +714,76 @@ class Layer {
     return all;
   }
 
-  // Rows [start, start + count) of the inputs, which are one sequence.
-  void run(int warps, int start, int count, int uncertain, int& anchor) {
-    const auto next = static_cast<int>(anchor_after(start, count - uncertain));
-    set({{.row = start,
-          .start = start,
-          .count = count,
-          .slot = slots_ - 1,
-          .anchor = anchor,
-          .new_anchor = next}});
-    if (anchor + log_rows >= start + count) {
-      launch_short(warps < 8 ? 4 : 8, step_, 1, nullptr);
+  // A sequence, whose rows are [first, first + rows) of the inputs.
+  struct Running {
+    int first = 0;
+    int rows = 0;
+    int slot = 0;
+    int start = 0;
+    int anchor = 0;
+    // Of the next step.
+    int count = 0;
+    int certain = 0;
+
+    int next_anchor() const {
+      return count == 0 ? anchor : static_cast<int>(anchor_after(start, certain));
+    }
+  };
+
+  void run(Form long_form, Form short_form, const std::vector<Running>& all) {
+    std::vector<Sequence> sequences;
+    bool fits = true;
+    int most = 0;
+    for (const Running& each : all) {
+      sequences.push_back({.row = each.first + each.start,
+                           .start = each.start,
+                           .count = each.count,
+                           .slot = each.slot,
+                           .anchor = each.anchor,
+                           .new_anchor = each.next_anchor()});
+      fits = fits && each.start + each.count - each.anchor <= log_rows;
+      most = std::max(most, each.count);
+    }
+    set(sequences);
+    const auto count = static_cast<int>(all.size());
+    if (fits) {
+      launch_short(short_form, step_, count, nullptr);
     } else {
-      launch_long(std::min(warps, 4), step_, 1, std::min(count, log_rows), nullptr);
+      launch_long(long_form, step_, count, std::min(most, log_rows), nullptr);
     }
     CHECK_CUDA(cudaDeviceSynchronize());
-    anchor = next;
+  }
+
+  // Copies a slot, or of it only the anchor; what is not copied is no number.
+  void copy_slot(int from, int to, bool only_anchor) {
+    const auto copy = [&](auto* data, std::size_t each, bool whole) {
+      auto* const target = data + static_cast<std::size_t>(to) * each;
+      if (whole)
+        CHECK_CUDA(cudaMemcpy(target, data + static_cast<std::size_t>(from) * each,
+                              each * sizeof(*data), cudaMemcpyDeviceToDevice));
+      else
+        CHECK_CUDA(cudaMemset(target, 0xFF, each * sizeof(*data)));
+    };
+    copy(step_.anchors, std::size_t{value_heads} * width * width, true);
+    copy(step_.log_keys, std::size_t{log_rows} * key_heads * width, !only_anchor);
+    copy(step_.log_errors, std::size_t{log_rows} * value_heads * width, !only_anchor);
+    copy(step_.log_g, std::size_t{log_rows} * value_heads, !only_anchor);
+    copy(step_.log_beta, std::size_t{log_rows} * value_heads, !only_anchor);
+  }
+
+  // Rows of the inputs, from others.
+  void replace_rows(const Inputs& inputs, int first, int count) {
+    const auto copy = [&](const auto* to, const auto& from, std::size_t each) {
+      CHECK_CUDA(cudaMemcpy(
+          const_cast<void*>(static_cast<const void*>(to + static_cast<std::size_t>(first) * each)),
+          from.data() + static_cast<std::size_t>(first) * each,
+          static_cast<std::size_t>(count) * each * sizeof(from[0]), cudaMemcpyHostToDevice));
+    };
+    copy(step_.q, inputs.q, std::size_t{key_heads} * width);
+    copy(step_.k, inputs.k, std::size_t{key_heads} * width);
+    copy(step_.v, inputs.v, std::size_t{value_heads} * width);
+    copy(step_.g, inputs.g, value_heads);
+    copy(step_.beta, inputs.beta, value_heads);
   }
 
  private:
@@ -601,41 +793,95 @@ class Layer {
   Sequence* sequences_ = nullptr;
 };
 
+// What a wrong draft may hold: other numbers, and in every third row no numbers at all.
+Inputs make_garbage(int rows) {
+  Inputs garbage = make_inputs(rows, 99);
+  const bf16 none = __float2bfloat16(NAN);
+  for (int row = 0; row < rows; row += 3) {
+    const auto fill = [&](auto& numbers, std::size_t each, auto value) {
+      std::fill_n(
+          numbers.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row) * each), each,
+          value);
+    };
+    if (row % 2 == 0) fill(garbage.q, std::size_t{key_heads} * width, none);
+    if (row % 4 < 2) fill(garbage.k, std::size_t{key_heads} * width, none);
+    fill(garbage.v, std::size_t{value_heads} * width, none);
+    if (row % 9 == 0) fill(garbage.g, value_heads, NAN);
+  }
+  return garbage;
+}
+
+// Two sequences and an empty one beside each other, each in steps of up to so many rows: some are
+// drafts, of which some are wrong; and now and then one goes on in a copy of its slot, or from its
+// anchor alone.
+std::vector<float> in_steps(int most, const Inputs& inputs, const Inputs& garbage, int rows) {
+  std::mt19937 random(static_cast<unsigned>(most));
+  const auto up_to = [&](int limit) {
+    return static_cast<int>(random() % static_cast<unsigned>(limit + 1));
+  };
+  Layer layer(4, inputs);
+  std::vector<Layer::Running> all = {
+      {.first = 0, .rows = rows, .slot = 0}, {.slot = 3}, {.first = rows, .rows = rows, .slot = 1}};
+  int free_slot = 2;
+  std::size_t form = 0;
+  while (all[0].start < rows || all[2].start < rows) {
+    std::vector<int> accepted;
+    for (Layer::Running& each : all) {
+      each.count = std::min(up_to(most), each.rows - each.start);
+      const int drafts = std::min(up_to(std::max(each.count - 1, 0)),
+                                  static_cast<int>(motley::kernels::max_uncertain_rows));
+      each.certain = each.count - drafts;
+      accepted.push_back(up_to(drafts));
+      const int right = each.certain + accepted.back();
+      if (right < each.count)
+        layer.replace_rows(garbage, each.first + each.start + right, each.count - right);
+    }
+    layer.run(long_forms[form % std::size(long_forms)], short_forms[form % std::size(short_forms)],
+              all);
+    ++form;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Layer::Running& each = all[i];
+      layer.replace_rows(inputs, each.first + each.start, each.count);
+      each.anchor = each.next_anchor();
+      each.start += each.count == 0 ? 0 : each.certain + accepted[i];
+      const int what = each.rows == 0 ? 3 : up_to(7);
+      if (what > 1) continue;
+      layer.copy_slot(each.slot, free_slot, what == 1);
+      layer.copy_slot(3, each.slot, true);  // nobody's
+      std::swap(each.slot, free_slot);
+      if (what == 1) each.start = each.anchor;
+    }
+  }
+  return layer.outs();
+}
+
 bool check() {
   constexpr int rows = 300;
-  const Inputs inputs = make_inputs(rows);
+  const Inputs inputs = make_inputs(2 * rows);
+  const Inputs garbage = make_garbage(2 * rows);
   std::vector<float> whole;
   bool good = true;
-  for (const int warps : {4, 2, 1}) {
-    Layer layer(2, inputs);
-    int anchor = 0;
-    layer.run(warps, 0, rows, 0, anchor);
-    const std::vector<float> outs = layer.outs();
+  const auto compare = [&](const std::vector<float>& outs) {
     if (whole.empty()) whole = outs;
     const bool same = std::memcmp(outs.data(), whole.data(), outs.size() * sizeof(float)) == 0;
-    std::printf("whole, %d warps a block: %s\n", warps, same ? "the same bits" : "OTHER BITS");
     good = good && same;
-  }
-  for (const int most : {1, 4, 40}) {
-    std::mt19937 random(static_cast<unsigned>(most));
+    return same ? "the same bits" : "OTHER BITS";
+  };
+  for (const Form form : long_forms) {
     Layer layer(2, inputs);
-    int anchor = 0;
-    for (int start = 0; start < rows;) {
-      const int count =
-          std::min(1 + static_cast<int>(random() % static_cast<unsigned>(most)), rows - start);
-      const int uncertain =
-          most == 40 ? 0 : static_cast<int>(random() % static_cast<unsigned>(count));
-      layer.run(8, start, count, uncertain, anchor);
-      // Some of the rows that may be taken back are, and run again.
-      start +=
-          count -
-          (uncertain > 0 ? static_cast<int>(random() % static_cast<unsigned>(uncertain + 1)) : 0);
-    }
-    const std::vector<float> outs = layer.outs();
-    const bool same = std::memcmp(outs.data(), whole.data(), outs.size() * sizeof(float)) == 0;
-    std::printf("steps of up to %d rows: %s\n", most, same ? "the same bits" : "OTHER BITS");
-    good = good && same;
+    for (const int first : {0, rows})
+      layer.run(form, {8, 1},
+                {{.first = first,
+                  .rows = rows,
+                  .slot = first > 0 ? 1 : 0,
+                  .count = rows,
+                  .certain = rows}});
+    std::printf("whole, %d x %d warps a block: %s\n", form.groups, form.halves,
+                compare(layer.outs()));
   }
+  for (const int most : {1, 4, 9, 40})
+    std::printf("steps of up to %d rows: %s\n", most,
+                compare(in_steps(most, inputs, garbage, rows)));
   double worst = 0, largest = 0;
   for (int head = 0; head < value_heads; head += 11) {
     std::vector<double> state(width * width, 0.0);
@@ -686,7 +932,7 @@ void measure_decoding() {
     };
     const double read = pass(false), both = pass(true);
     for (const int rows : {1, 4}) {
-      for (const int warps : {2, 4, 8}) {
+      for (const Form form : short_forms) {
         std::vector<Sequence> all;
         for (int turn = 0; turn < turns; ++turn) {
           for (int i = 0; i < sequences; ++i) {
@@ -706,31 +952,38 @@ void measure_decoding() {
             motley::bench::graph_time(turns * 2, 15, [&](int i, motley::StreamHandle stream) {
               Step step = layer.step();
               step.sequences += i % turns * sequences;
-              launch_short(warps, step, sequences, static_cast<cudaStream_t>(stream.native));
+              launch_short(form, step, sequences, static_cast<cudaStream_t>(stream.native));
             });
-        std::printf("%-9d %-5d %-6d %10.2f %10.2f %10.2f %9.2f\n", sequences, rows, warps, us, read,
-                    both, us / read);
+        std::printf("%-9d %-5d %d x %d  %10.2f %10.2f %10.2f %9.2f\n", sequences, rows, form.groups,
+                    form.halves, us, read, both, us / read);
       }
     }
   }
 }
 
 void measure_prompts() {
-  std::printf("\n%-6s %-6s %10s\n", "rows", "warps", "us");
+  std::printf("\n%-6s %-6s %10s %14s %14s\n", "rows", "warps", "us", "state alone",
+              "helpers alone");
   for (const int rows : {1024, 8192}) {
     const Inputs inputs = make_inputs(rows);
     Layer layer(1, inputs);
-    for (const int warps : {1, 2, 4}) {
+    for (const Form form : long_forms) {
       layer.set({{.row = 0,
                   .start = 0,
                   .count = rows,
                   .slot = 0,
                   .anchor = 0,
                   .new_anchor = rows / page_rows * page_rows}});
-      const double us = motley::bench::graph_time(2, 9, [&](int, motley::StreamHandle stream) {
-        launch_long(warps, layer.step(), 1, page_rows, static_cast<cudaStream_t>(stream.native));
-      });
-      std::printf("%-6d %-6d %10.1f\n", rows, warps, us);
+      std::printf("%-6d %d x %d ", rows, form.groups, form.halves);
+      for (const auto alone : {Step::Alone::nobody, Step::Alone::state, Step::Alone::helpers}) {
+        Step step = layer.step();
+        step.alone = alone;
+        const double us = motley::bench::graph_time(2, 9, [&](int, motley::StreamHandle stream) {
+          launch_long(form, step, 1, page_rows, static_cast<cudaStream_t>(stream.native));
+        });
+        std::printf(" %12.1f", us);
+      }
+      std::printf("\n");
     }
   }
 }
