@@ -253,16 +253,17 @@ __device__ inline void operand(const float (&tiles)[2][4], Parts (&a)[4]) {
 
 // Numbers that have overflowed may reach the rows after theirs only: a drafted row must not spoil a
 // certain one before it. But a product spoils every row, since zero times infinity is no number. So
-// they are taken out of it, and what lies behind the first of a column is said to be lost
+// they are taken out of it, and what lies behind the first of a column is lost
 // afterwards.
 struct FirstLost {
   int row[2] = {page_rows, page_rows};  // of columns g and g + 8
 
-  __device__ void put_back(float (&numbers)[2][4], int t2) const {
+  // Rows from the first on.
+  __device__ void fill(float (&numbers)[2][4], int t2, float value) const {
     if (row[0] == page_rows && row[1] == page_rows) return;
     for (int n = 0; n < 2; ++n)
       for (int e = 0; e < 4; ++e)
-        if (8 * n + t2 + e % 2 >= row[e / 2]) numbers[n][e] = NAN;
+        if (8 * n + t2 + e % 2 >= row[e / 2]) numbers[n][e] = value;
   }
 };
 __device__ inline FirstLost take_out_lost(float (&errors)[2][4], int t2) {
@@ -435,12 +436,13 @@ __global__ void __launch_bounds__((groups * halves + 2 * pairs) * 32,
 #pragma unroll
     for (int n = 0; n < 2; ++n)
       multiply_parts(updates[n], a, &stage.solve[0][8 * n + g][t2], &stage.solve[1][8 * n + g][t2]);
-    lost.put_back(updates, t2);
+    lost.fill(updates, t2, 0);
     operand(updates, a);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       if (old >= 8 * n + 8 || rows <= 8 * n || (halves == 2 && n != half)) continue;
       multiply_parts(outs[n], a, &stage.query[0][8 * n + g][t2], &stage.query[1][8 * n + g][t2]);
+      lost.fill(outs, t2, NAN);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int t = 8 * n + t2 + e % 2;
@@ -451,6 +453,7 @@ __global__ void __launch_bounds__((groups * halves + 2 * pairs) * 32,
     }
     const int border = first + page_rows;
     if (border < end || border == s.new_anchor) {
+      lost.fill(updates, t2, NAN);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
