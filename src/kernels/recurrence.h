@@ -8,7 +8,8 @@
 // convolutions. A state stands at an anchor, a multiple of state_page positions; the rows since are
 // a log. A row reads the anchor of its own page and the page's rows before it, in one order, so its
 // bits do not depend on how its sequence was cut into steps. To take rows back is to forget the
-// end of the log. docs/design/state.md has the reasons.
+// end of the log. A row reads nothing of a later one, not even to multiply it by zero.
+// docs/design/state.md has the reasons.
 namespace motley::kernels {
 
 inline constexpr std::int64_t state_page = 16;
@@ -71,8 +72,11 @@ struct Recur {
 };
 
 inline constexpr std::int64_t max_taps = 8;
+// A ring like the others': of the inputs that the next row reads, and of rows that may be taken
+// back. What stands before the anchor is kept beside it, so that the sequence can go on from there.
 inline constexpr std::int64_t convolution_log_rows = 16;
 static_assert(convolution_log_rows >= max_taps - 1 + max_uncertain_rows);
+static_assert(state_page >= max_taps - 1);
 
 // out[c] = the sum over i < taps of weight[c][i] x[c] at position p - (taps - 1) + i, + bias, i
 // ascending; x before position 0 is zero.
@@ -87,7 +91,8 @@ struct Convolve {
   float* out = nullptr;
   std::int64_t out_stride = 0;
   StateSteps steps{};
-  float* inputs = nullptr;  // the layer's log: [slots, convolution_log_rows, channels]
+  float* inputs = nullptr;   // the layer's log: [slots, convolution_log_rows, channels]
+  float* history = nullptr;  // [slots, taps - 1, channels]: the rows before the anchor
 };
 
 }  // namespace motley::kernels

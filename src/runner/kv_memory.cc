@@ -3,8 +3,13 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "kernels/recurrence.h"
 
 namespace motley::runner {
+
+static_assert(model::page_tokens == kernels::state_page,
+              "snapshots of states stand where pages of keys and values end");
+
 namespace {
 
 // The keys or the values of one layer.

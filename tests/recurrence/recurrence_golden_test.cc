@@ -156,6 +156,7 @@ TEST_P(RecurrenceGoldens, ConvolutionsAgreeWithTransformers) {
   const auto channels = static_cast<std::int64_t>(bias.size());
   std::vector<float> inputs(static_cast<std::size_t>(convolution_log_rows * channels),
                             std::nanf(""));
+  std::vector<float> history(weight.size(), std::nanf(""));
   std::vector<float> out(x.size());
   OneSequence(rows, GetParam()).each_step([&](const StateSteps& steps, std::int64_t first) {
     convolve({.channels = channels,
@@ -168,7 +169,8 @@ TEST_P(RecurrenceGoldens, ConvolutionsAgreeWithTransformers) {
               .out = out.data() + first * channels,
               .out_stride = channels,
               .steps = steps,
-              .inputs = inputs.data()},
+              .inputs = inputs.data(),
+              .history = history.data()},
              {}, current_instruction_set());
   });
   expect_near(out, numbers_of(layer, "out"), "convolution");

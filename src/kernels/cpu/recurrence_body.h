@@ -303,9 +303,19 @@ void convolve(const Convolve& p, std::int64_t sequence, std::int64_t begin, std:
   const std::int64_t count = p.steps.rows.seq_begin[sequence + 1] - first;
   if (count == 0) return;
   const std::int64_t start = p.steps.rows.positions[first];
-  float* const log = p.inputs + p.steps.slots[sequence] * convolution_log_rows * p.channels;
+  const std::int64_t slot = p.steps.slots[sequence];
+  const std::int64_t anchor = p.steps.anchors[sequence];
+  const std::int64_t next_anchor = anchor_after(start, p.steps.certain[sequence]);
+  float* const log = p.inputs + slot * convolution_log_rows * p.channels;
   const auto logged = [&](std::int64_t position) {
     return log + position % convolution_log_rows * p.channels;
+  };
+  const auto before_anchor = [&](std::int64_t rows) {
+    return p.history + ((slot + 1) * (p.taps - 1) - rows) * p.channels;
+  };
+  const auto input = [&](std::int64_t position) -> const float* {
+    if (position >= start) return p.x + (first + position - start) * p.x_stride;
+    return position < anchor ? before_anchor(anchor - position) : logged(position);
   };
   for (std::int64_t c = begin; c < end; c += L::count) {
     Floats<Isa> weights[max_taps] = {};
@@ -318,13 +328,16 @@ void convolve(const Convolve& p, std::int64_t sequence, std::int64_t begin, std:
       for (std::int64_t i = 0; i < p.taps; ++i) {
         const std::int64_t position = start + r - (p.taps - 1) + i;
         if (position < 0) continue;
-        const float* const x =
-            position < start ? logged(position) : p.x + (first + position - start) * p.x_stride;
-        sum += L::read(x, c, p.channels) * weights[i];
+        sum += L::read(input(position), c, p.channels) * weights[i];
       }
       if (p.bias != nullptr) sum += L::read(p.bias, c, p.channels);
       if (p.silu) sum *= L::sigmoid(sum);
       L::write(p.out + (first + r) * p.out_stride, c, p.channels, sum);
+    }
+    if (next_anchor > anchor) {
+      for (std::int64_t back = p.taps - 1; back > 0; --back)
+        L::write(before_anchor(back), c, p.channels,
+                 L::read(input(next_anchor - back), c, p.channels));
     }
     // Only what a later row or a taken-back one reads is kept.
     for (std::int64_t r = count > convolution_log_rows ? count - convolution_log_rows : 0;

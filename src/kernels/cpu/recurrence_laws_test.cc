@@ -60,7 +60,8 @@ TEST_P(RecurrenceLaws, APromptMayBeCutAnywhere) {
   }
 }
 
-// Rows whose drafts were wrong from some row on are taken back; those before it stay.
+// Rows whose drafts were wrong from some row on are taken back, also such that have overflowed;
+// those before it stay.
 TEST_P(RecurrenceLaws, ARowThatWasVerifiedHasTheBitsOfADecodedOne) {
   const InputRows rows = make_rows(mixer(), length, 2);
   const Outputs expected = whole(rows, length);
@@ -73,8 +74,12 @@ TEST_P(RecurrenceLaws, ARowThatWasVerifiedHasTheBitsOfADecodedOne) {
     const std::int64_t uncertain = numbers.below(max_uncertain_rows + 1);
     const std::int64_t right = numbers.below(static_cast<int>(uncertain) + 1);
     InputRows drafted = rows;
-    const InputRows wrong = make_rows(mixer(), length, 100 + static_cast<std::uint64_t>(from));
-    copy_rows(wrong, from + certain + right, length, drafted);
+    if (numbers.below(2) == 0) {
+      spoil_rows(from + certain + right, drafted);
+    } else {
+      const InputRows wrong = make_rows(mixer(), length, 100 + static_cast<std::uint64_t>(from));
+      copy_rows(wrong, from + certain + right, length, drafted);
+    }
     const Outputs got = slots.step({{&place, &drafted, certain + uncertain, uncertain}});
     expect_rows(got, 0, expected, from, certain + right, "verified");
     if (HasFatalFailure()) return;
@@ -96,34 +101,64 @@ TEST_P(RecurrenceLaws, AForkHasTheBitsOfBoth) {
     Place second = first;
     second.slot = 0;
     slots.copy(2, 0);
-    // Both go on beside each other, in steps of different sizes.
+    // Both go on beside each other, in steps of different sizes, the first with drafts.
     while (first.length + 7 <= length) {
       const std::int64_t at_one = first.length;
       const std::int64_t at_two = second.length;
-      const Outputs got = slots.step({{&second, &two, 3}, {&first, &one, 7}});
+      InputRows drafted = one;
+      spoil_rows(at_one + 5, drafted);
+      const Outputs got = slots.step({{&second, &two, 3}, {&first, &drafted, 7, 4}});
       expect_rows(got, 0, expected_two, at_two, 3, cat("forked at ", common));
-      expect_rows(got, 3, expected_one, at_one, 7, cat("went on from ", common));
+      expect_rows(got, 3, expected_one, at_one, 5, cat("went on from ", common));
       if (HasFatalFailure()) return;
+      first.length = at_one + 5;
     }
   }
 }
 
-TEST_P(RecurrenceLaws, ASnapshotAtABorderIsTheAnchor) {
+// Where a step ends far behind its anchor: drafts that crossed a border were all right.
+TEST_P(RecurrenceLaws, AForkFarBehindTheAnchorHasTheBitsOfBoth) {
+  const InputRows rows = make_rows(mixer(), length, 9);
+  const Outputs expected = whole(rows, length);
+  Slots slots(mixer(), 2, set());
+  Place first{.slot = 1};
+  slots.step({{&first, &rows, 46}});
+  slots.step({{&first, &rows, 1 + max_uncertain_rows, max_uncertain_rows}});
+  first.length = 47 + max_uncertain_rows;
+  ASSERT_EQ(first.length - first.anchor, 23);
+  slots.copy(1, 0);
+  Place second = first;
+  second.slot = 0;
+  for (Place* const place : {&first, &second}) {
+    const std::int64_t from = place->length;
+    const Outputs got = slots.step({{place, &rows, 9, place == &first ? 8 : 0}});
+    expect_rows(got, 0, expected, from, 9, cat("slot ", place->slot));
+  }
+}
+
+// A snapshot may be taken after any step, also of a sequence whose last rows were taken back: a
+// preempted one, or another with the same prefix, goes on from its anchor.
+TEST_P(RecurrenceLaws, ASnapshotIsTheAnchor) {
   const InputRows rows = make_rows(mixer(), length, 6);
   const Outputs expected = whole(rows, length);
-  for (const std::int64_t border : {16, 48, 96}) {
-    Slots slots(mixer(), 2, set());
-    Place place{.slot = 1};
-    slots.step({{&place, &rows, 9}});
-    slots.step({{&place, &rows, border - 9}});
-    ASSERT_EQ(place.anchor, border);
-    const std::vector<float> snapshot = slots.snapshot(place);
-    // The first sequence goes on; a preempted one, or another with the same prefix, comes back.
-    slots.step({{&place, &rows, 20}});
-    Place back{.slot = 0, .length = border, .anchor = border};
-    slots.restore(snapshot, back);
-    const Outputs got = slots.step({{&back, &rows, length - border}});
-    expect_rows(got, 0, expected, border, length - border, cat("from ", border));
+  Numbers numbers(7);
+  Slots slots(mixer(), 2, set());
+  Place place{.slot = 1};
+  while (place.length < length - 12) {
+    const std::int64_t from = place.length;
+    const std::int64_t certain = 1 + numbers.below(3);
+    const std::int64_t uncertain = numbers.below(max_uncertain_rows + 1);
+    const std::int64_t right = numbers.below(static_cast<int>(uncertain) + 1);
+    InputRows drafted = rows;
+    spoil_rows(from + certain + right, drafted);
+    slots.step({{&place, &drafted, certain + uncertain, uncertain}});
+    place.length = from + certain + right;
+    Place back{.slot = 0, .length = place.anchor, .anchor = place.anchor};
+    slots.restore(slots.snapshot(1), 0);
+    const std::int64_t count = std::min<std::int64_t>(length - back.length, 40);
+    const Outputs got = slots.step({{&back, &rows, count}});
+    expect_rows(got, 0, expected, place.anchor, count,
+                cat("from ", place.anchor, ", taken at ", place.length));
     if (HasFatalFailure()) return;
   }
 }

@@ -83,6 +83,15 @@ inline void copy_rows(const InputRows& from, std::int64_t first, std::int64_t en
   }
 }
 
+// Rows from `first` on are no numbers, as after an overflow.
+inline void spoil_rows(std::int64_t first, InputRows& rows) {
+  for (const auto field : input_fields) {
+    std::vector<float>& numbers = rows.*field;
+    const std::int64_t width = static_cast<std::int64_t>(numbers.size()) / rows.count;
+    std::fill(numbers.begin() + first * width, numbers.end(), poison);
+  }
+}
+
 inline InputRows make_rows(const Mixer& mixer, std::int64_t count, std::uint64_t seed) {
   Numbers numbers(seed);
   InputRows rows{.count = count};
@@ -142,6 +151,7 @@ class Slots {
     fill(updates_, state_log_rows * mixer.values());
     fill(decays_, state_log_rows * mixer.decays());
     fill(inputs_, convolution_log_rows * mixer.channels());
+    fill(history_, history_size());
   }
 
   // Moves each place to the end of its piece's certain rows; the caller accepts more of them.
@@ -209,7 +219,8 @@ class Slots {
               .out = out.convolved.data(),
               .out_stride = mixer_.channels(),
               .steps = steps,
-              .inputs = inputs_.data()},
+              .inputs = inputs_.data(),
+              .history = history_.data()},
              stream_, set_);
     for (const Piece& piece : pieces) {
       if (piece.count == 0) continue;
@@ -227,32 +238,29 @@ class Slots {
     copy_slot(updates_, from, to, state_log_rows * mixer_.values());
     copy_slot(decays_, from, to, state_log_rows * mixer_.decays());
     copy_slot(inputs_, from, to, convolution_log_rows * mixer_.channels());
+    copy_slot(history_, from, to, history_size());
   }
 
-  // A snapshot at a page's border: the anchor, and the inputs that a convolution still reads.
-  std::vector<float> snapshot(const Place& place) const {
-    const auto at = anchors_.begin() + place.slot * anchor_size();
-    std::vector<float> all(at, at + anchor_size());
-    for (std::int64_t back = conv_taps - 1; back > 0; --back) {
-      const auto row = inputs_.begin() + input_at(place, place.length - back);
-      all.insert(all.end(), row, row + mixer_.channels());
-    }
+  // A snapshot: the anchor, and what stands before it. Its position is the anchor's.
+  std::vector<float> snapshot(std::int32_t slot) const {
+    const auto anchor = anchors_.begin() + slot * anchor_size();
+    const auto history = history_.begin() + slot * history_size();
+    std::vector<float> all(anchor, anchor + anchor_size());
+    all.insert(all.end(), history, history + history_size());
     return all;
   }
   // Into a slot whose memory is poison.
-  void restore(const std::vector<float>& all, const Place& place) {
+  void restore(const std::vector<float>& all, std::int32_t slot) {
     const auto spoil = [&](std::vector<float>& memory, std::int64_t each) {
-      std::fill_n(memory.begin() + place.slot * each, each, poison);
+      std::fill_n(memory.begin() + slot * each, each, poison);
     };
     spoil(keys_, state_log_rows * mixer_.keys());
     spoil(updates_, state_log_rows * mixer_.values());
     spoil(decays_, state_log_rows * mixer_.decays());
     spoil(inputs_, convolution_log_rows * mixer_.channels());
-    std::copy_n(all.begin(), anchor_size(), anchors_.begin() + place.slot * anchor_size());
-    auto from = all.begin() + anchor_size();
-    for (std::int64_t back = conv_taps - 1; back > 0; --back, from += mixer_.channels()) {
-      std::copy_n(from, mixer_.channels(), inputs_.begin() + input_at(place, place.length - back));
-    }
+    std::copy_n(all.begin(), anchor_size(), anchors_.begin() + slot * anchor_size());
+    std::copy_n(all.begin() + anchor_size(), history_size(),
+                history_.begin() + slot * history_size());
   }
 
   std::vector<float> weight() const {
@@ -264,10 +272,7 @@ class Slots {
   std::int64_t anchor_size() const {
     return mixer_.value_heads * mixer_.key_width * mixer_.value_width;
   }
-  std::int64_t input_at(const Place& place, std::int64_t position) const {
-    return (place.slot * convolution_log_rows + position % convolution_log_rows) *
-           mixer_.channels();
-  }
+  std::int64_t history_size() const { return (conv_taps - 1) * mixer_.channels(); }
   static void copy_slot(std::vector<float>& memory, std::int32_t from, std::int32_t to,
                         std::int64_t each) {
     std::copy_n(memory.begin() + from * each, each, memory.begin() + to * each);
@@ -276,7 +281,7 @@ class Slots {
   Mixer mixer_;
   InstructionSet set_;
   StreamHandle stream_;
-  std::vector<float> anchors_, keys_, updates_, decays_, inputs_;
+  std::vector<float> anchors_, keys_, updates_, decays_, inputs_, history_;
 };
 
 }  // namespace motley::kernels::cpu
