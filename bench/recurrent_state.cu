@@ -256,11 +256,12 @@ __device__ inline void operand(const float (&tiles)[2][4], Parts (&a)[4]) {
 // they are taken out of it, and what lies behind the first of a column is lost
 // afterwards.
 struct FirstLost {
+  bool any = false;                     // of the warp's
   int row[2] = {page_rows, page_rows};  // of columns g and g + 8
 
   // Rows from the first on.
   __device__ void fill(float (&numbers)[2][4], int t2, float value) const {
-    if (row[0] == page_rows && row[1] == page_rows) return;
+    if (!any) return;
     for (int n = 0; n < 2; ++n)
       for (int e = 0; e < 4; ++e)
         if (8 * n + t2 + e % 2 >= row[e / 2]) numbers[n][e] = value;
@@ -271,7 +272,8 @@ __device__ inline FirstLost take_out_lost(float (&errors)[2][4], int t2) {
   float odd = 0;  // no number where one isn't finite
 #pragma unroll
   for (int e = 0; e < 8; ++e) odd += errors[e / 4][e % 4] * 0.0F;
-  if (!__any_sync(0xFFFFFFFFU, odd != 0.0F)) return lost;
+  lost.any = __any_sync(0xFFFFFFFFU, odd != 0.0F) != 0;
+  if (!lost.any) return lost;
   for (int n = 0; n < 2; ++n) {
     for (int e = 0; e < 4; ++e) {
       if (isfinite(errors[n][e])) continue;
