@@ -70,8 +70,10 @@ TEST_P(RecurrenceLaws, ARowThatWasVerifiedHasTheBitsOfADecodedOne) {
   Place place;
   while (place.length < length - 40) {
     const std::int64_t from = place.length;
-    const std::int64_t certain = 1 + numbers.below(numbers.below(4) == 0 ? 20 : 2);
-    const std::int64_t uncertain = numbers.below(max_uncertain_rows + 1);
+    // None is certain where the draw of the last may have to wait.
+    const std::int64_t certain = numbers.below(numbers.below(4) == 0 ? 20 : 3);
+    const std::int64_t uncertain =
+        std::max<std::int64_t>(numbers.below(max_uncertain_rows + 1), certain == 0 ? 1 : 0);
     const std::int64_t right = numbers.below(static_cast<int>(uncertain) + 1);
     InputRows drafted = rows;
     if (numbers.below(2) == 0) {
@@ -146,8 +148,9 @@ TEST_P(RecurrenceLaws, ASnapshotIsTheAnchor) {
   Place place{.slot = 1};
   while (place.length < length - 12) {
     const std::int64_t from = place.length;
-    const std::int64_t certain = 1 + numbers.below(3);
-    const std::int64_t uncertain = numbers.below(max_uncertain_rows + 1);
+    const std::int64_t certain = numbers.below(4);
+    const std::int64_t uncertain =
+        std::max<std::int64_t>(numbers.below(max_uncertain_rows + 1), certain == 0 ? 1 : 0);
     const std::int64_t right = numbers.below(static_cast<int>(uncertain) + 1);
     InputRows drafted = rows;
     spoil_rows(from + certain + right, drafted);
