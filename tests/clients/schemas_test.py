@@ -86,6 +86,10 @@ ZOD = {
 }
 
 
+# Nothing in these bounds a text (the name of a further property): where the model draws a long one, the answer is cut.
+OPEN_TEXT = {"open object"}
+
+
 class Formats(pydantic.BaseModel):
     """The types of pydantic's whose texts have a form and an end."""
 
@@ -131,6 +135,8 @@ class Schemas(ClientTest):
         wrong = []
         for seed, temperature in enumerate((0, 0.6, 1)):
             text, reason, unenforced = self.ask(schema, temperature, seed)
+            if reason == "length" and name in OPEN_TEXT and temperature > 0:
+                continue
             try:
                 if reason != "stop":
                     raise ValueError(f"ended by {reason}")
