@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cat.h"
 #include "base/system/files.h"
 #include "kernels/sampling_arithmetic.h"
 #include "lora/files/load.h"
@@ -176,16 +177,13 @@ class Demo {
   std::unique_ptr<runner::Runner> runner_;
 };
 
-}  // namespace
-}  // namespace motley::bench
-
-int main(int count, char** words) {
-  using namespace motley::bench;
-  Demo demo(count > 1 ? words[1] : "models/demo");
+void measure(const fs::path& folder) {
+  Demo demo(folder);
   std::printf("%-12s %-12s %-12s %9s %9s %9s %9s %9s\n", "temperature", "draft with", "positions",
               "distance", "rejection", "race", "bound", "in turn");
   for (const float temperature : {1.0F, 0.6F}) {
-    for (const float scale : {0.9F, 0.75F, 0.5F, 0.0F}) {
+    for (const int percent : {90, 75, 50, 0}) {
+      const float scale = static_cast<float>(percent) / 100;
       Acceptance sum;
       int positions = 0;
       for (std::size_t adapter = 0; adapter < demo.names().size(); ++adapter) {
@@ -196,10 +194,17 @@ int main(int count, char** words) {
       }
       const double n = positions;
       std::printf("%-12.1f %-12s %-12d %9.3f %9.3f %9.3f %9.3f %9.3f\n", double{temperature},
-                  scale > 0 ? (std::to_string(int(scale * 100 + 0.5F)) + " %").c_str() : "base",
-                  positions, sum.distance / n, sum.rejection / n, sum.race / n, sum.bound / n,
-                  sum.in_turn / n);
+                  percent > 0 ? cat(percent, " %").c_str() : "base", positions, sum.distance / n,
+                  sum.rejection / n, sum.race / n, sum.bound / n, sum.in_turn / n);
       std::fflush(stdout);
     }
   }
+}
+
+}  // namespace
+}  // namespace motley::bench
+
+int main(int count, char** words) {
+  motley::bench::measure(count > 1 ? words[1] : "models/demo");
+  return 0;
 }
