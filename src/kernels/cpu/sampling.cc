@@ -140,7 +140,7 @@ std::int32_t draw(const Row& row, std::uint32_t most_probable) {
     const std::span<const float> shares =
         row.values.subspan(begin, std::min(block, row.values.size() - begin));
     if (std::ranges::none_of(shares, [](float share) { return share > 0; })) continue;
-    std::array<Words, groups> words;
+    std::array<Words, groups> words{};
     for (std::size_t group = 0; group < groups; ++group)
       words[group] = race.upper(static_cast<std::uint32_t>(begin / 4 + group));
     for (std::size_t i = 0; i < shares.size(); ++i) {
