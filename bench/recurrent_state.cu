@@ -63,8 +63,9 @@ struct Step {
   float* log_g;       // [slots, log_rows, value_heads]
   float* log_beta;
   bool stores;  // the log has room for the step beside what is in it: the kernel writes it itself
-  // To see which chain is the longer: nobody waits for the other, and results mean nothing.
-  enum class Alone { nobody, state, helpers } alone = Alone::nobody;
+  // To measure which chain is the longer: with one part alone no warp waits for the other part, and
+  // the results mean nothing.
+  enum class Runs { all, state, helpers } runs = Runs::all;
 };
 
 template <int warps>
@@ -310,21 +311,21 @@ __global__ void __launch_bounds__((groups * halves + 2 * pairs) * 32,
   if constexpr (pairs > 0) {
     if (warp >= warps) {
       const int own = (warp - warps) / 2, helper = (warp - warps) % 2;
-      if (p.alone == Step::Alone::state) return;
+      if (p.runs == Step::Runs::state) return;
       Stage<groups>& stage = shared.stage[own];
       for (int i = own; i < pages; i += pairs) {
         // The page that stood there.
-        if (i >= pairs && p.alone == Step::Alone::nobody) meet<page_threads>(empty_barrier + own);
+        if (i >= pairs && p.runs == Step::Runs::all) meet<page_threads>(empty_barrier + own);
         load_page<groups, 64>(p, s, head, part, s.anchor + i * page_rows, stage,
                               helper * 32 + lane);
         asm volatile("cp.async.wait_group 0;");
         meet<64>(pair_barrier + own);
         relate<groups>(stage, shared.weights[own], shared.decays[own][helper], helper, lane);
-        if (p.alone == Step::Alone::nobody) arrive<page_threads>(full_barrier + own);
+        if (p.runs == Step::Runs::all) arrive<page_threads>(full_barrier + own);
       }
       return;
     }
-    if (p.alone == Step::Alone::helpers) return;
+    if (p.runs == Step::Runs::helpers) return;
   }
 
   const int g = lane / 4, t2 = lane % 4 * 2;
@@ -507,7 +508,7 @@ __global__ void __launch_bounds__((groups * halves + 2 * pairs) * 32,
       }
     }
     if constexpr (pairs > 0) {
-      if (p.alone == Step::Alone::nobody) meet<page_threads>(full_barrier + i % pairs);
+      if (p.runs == Step::Runs::all) meet<page_threads>(full_barrier + i % pairs);
     } else {
       load_page<groups, warps * 32>(p, s, head, part, first, stage, static_cast<int>(threadIdx.x));
       asm volatile("cp.async.wait_group 0;");
@@ -526,7 +527,7 @@ __global__ void __launch_bounds__((groups * halves + 2 * pairs) * 32,
     }
     if constexpr (pairs > 0) {
       // No helper waits for the last pages.
-      if (i + pairs < pages && p.alone == Step::Alone::nobody)
+      if (i + pairs < pages && p.runs == Step::Runs::all)
         arrive<page_threads>(empty_barrier + i % pairs);
     } else {
       if (p.stores && part == 0) {
@@ -852,7 +853,7 @@ std::vector<float> in_steps(int most, const Inputs& inputs, const Inputs& garbag
       const int what = each.rows == 0 ? 3 : up_to(7);
       if (what > 1) continue;
       layer.copy_slot(each.slot, free_slot, what == 1);
-      layer.copy_slot(3, each.slot, true);  // nobody's
+      layer.copy_slot(3, each.slot, true);  // of the sequence without rows
       std::swap(each.slot, free_slot);
       if (what == 1) each.start = each.anchor;
     }
@@ -980,9 +981,9 @@ void measure_prompts() {
                   .anchor = 0,
                   .new_anchor = rows / page_rows * page_rows}});
       std::printf("%-6d %d x %d ", rows, form.groups, form.halves);
-      for (const auto alone : {Step::Alone::nobody, Step::Alone::state, Step::Alone::helpers}) {
+      for (const auto runs : {Step::Runs::all, Step::Runs::state, Step::Runs::helpers}) {
         Step step = layer.step();
-        step.alone = alone;
+        step.runs = runs;
         const double us = motley::bench::graph_time(2, 9, [&](int, motley::StreamHandle stream) {
           launch_long(form, step, 1, page_rows, static_cast<cudaStream_t>(stream.native));
         });
