@@ -8,7 +8,7 @@
 set(MOTLEY_LEVELS
   base 1
   tensor 2  kernels 2  text 2
-  quant 3  dist 3
+  quant 3  dist 3  hub 3
   ops 4  plan 4
   lora 5
   moe 6
