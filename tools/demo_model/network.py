@@ -27,6 +27,7 @@ class Shape:
     def config(self) -> dict[str, object]:
         """config.json of the checkpoint."""
         return {
+            "_name_or_path": "motley-demo",  # as the adapters name their base
             "architectures": ["Qwen3MoeForCausalLM"],
             "model_type": "qwen3_moe",
             "vocab_size": self.vocabulary,
