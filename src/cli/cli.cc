@@ -66,7 +66,8 @@ Error unknown_command(std::string_view word) {
 
 bool is_help(std::string_view word) { return word == "--help" || word == "-h"; }
 
-Result<void> dispatch(std::span<const std::string> words, Output output) {
+Result<void> dispatch(std::span<const std::string> words, const Environment& environment,
+                      Output output) {
   if (words.empty())
     return Error(ErrorCode::invalid_argument, "no command", "", "see motley --help");
   const std::string& first = words.front();
@@ -93,15 +94,17 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
   const auto command = find_command(known, first);
   if (command == known.end()) return unknown_command(first);
   if (std::ranges::any_of(rest, is_help)) return output(usage(command->spec)), Result<void>();
-  MOTLEY_TRY(const Arguments arguments, Arguments::parse(command->spec, rest));
+  MOTLEY_TRY(Arguments arguments, Arguments::parse(command->spec, rest));
+  arguments.set_environment(environment);
   if (command->logs) {
     MOTLEY_TRY_VOID(configure_log(arguments));
   }
   return command->run(arguments, output);
 }
 
-Result<void> dispatch_within_memory(std::span<const std::string> words, Output output) {
-  Result<void> done = within_memory([&] { return dispatch(words, output); });
+Result<void> dispatch_within_memory(std::span<const std::string> words,
+                                    const Environment& environment, Output output) {
+  Result<void> done = within_memory([&] { return dispatch(words, environment, output); });
   if (done.ok() || !is_out_of_memory_error(done.error())) return done;
   if (out_of_threads_count() > 0) return no_thread_error();
   return Error(ErrorCode::out_of_memory, "not enough memory", "",
@@ -110,8 +113,9 @@ Result<void> dispatch_within_memory(std::span<const std::string> words, Output o
 
 }  // namespace
 
-int run(std::span<const std::string> words, Output output, Output errors) {
-  const Result<void> result = dispatch_within_memory(words, output);
+int run(std::span<const std::string> words, const Environment& environment, Output output,
+        Output errors) {
+  const Result<void> result = dispatch_within_memory(words, environment, output);
   if (result.ok()) return 0;
   errors(cat("motley: ", result.error().message(), "\n"));
   return exit_status(result.error().code());

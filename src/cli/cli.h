@@ -4,11 +4,13 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/options/environment.h"
 
 namespace motley::cli {
 
 // Runs the program: `words` are the arguments after its name. Returns the exit status; an error is
 // the last line on standard error.
-int run(std::span<const std::string> words, Output output, Output errors);
+int run(std::span<const std::string> words, const Environment& environment, Output output,
+        Output errors);
 
 }  // namespace motley::cli

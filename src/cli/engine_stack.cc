@@ -11,6 +11,7 @@
 #include "base/system/cpu.h"
 #include "base/system/memory.h"
 #include "base/units.h"
+#include "cli/adapter_base.h"
 #include "cli/adapter_text.h"
 #include "cli/options/devices.h"
 #include "cli/start_log.h"
@@ -107,10 +108,12 @@ EngineStack::Source EngineStack::from_folder(const ModelSettings& settings,
   const std::vector<std::string> own = text.adapters_with_templates();
   const auto compared = std::make_shared<AdapterText>(
       settings.model, text.config(), std::set<std::string>(own.begin(), own.end()));
-  const auto load = [compared](const engine::AdapterSpec& spec,
-                               const lora::BaseView& base) -> Result<lora::Adapter> {
+  const auto served = std::make_shared<const ServedBase>(settings.model, settings.name);
+  const auto load = [compared, served](const engine::AdapterSpec& spec,
+                                       const lora::BaseView& base) -> Result<lora::Adapter> {
     MOTLEY_TRY(lora::Adapter adapter, lora::load_adapter(spec.path, spec.load, base));
     compared->warn(spec.name, spec.path);
+    served->warn(spec.name, spec.path, spec.load.beneath);
     return adapter;
   };
   return {

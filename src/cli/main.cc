@@ -8,6 +8,7 @@
 #include "base/system/mapped_files.h"
 #include "cli/cli.h"
 #include "cli/lack_of_threads.h"
+#include "cli/options/environment.h"
 #include "engine/grammar/helper.h"
 
 int main(int argc, char** argv) {
@@ -26,7 +27,7 @@ int main(int argc, char** argv) {
   auto output = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
   // After the log; does not block forever if the standard error of a server is not read.
   auto errors = [](std::string_view text) { motley::log::write_beside(text); };
-  const int status = motley::cli::run(words, output, errors);
+  const int status = motley::cli::run(words, motley::cli::read_environment(), output, errors);
   // Failures of earlier writes are only visible in the stream's flag.
   const bool flushed = std::fflush(stdout) == 0;
   if ((!flushed || std::ferror(stdout) != 0) && status == 0) {

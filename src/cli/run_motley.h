@@ -9,18 +9,19 @@
 
 namespace motley::cli {
 
-// For tests: the result of running the program.
+// For tests: the result of running the program. Without an environment there is no Hugging Face
+// cache.
 struct Outcome {
   int status = 0;
   std::string output;
   std::string errors;
 };
 
-inline Outcome motley(const std::vector<std::string>& words) {
+inline Outcome motley(const std::vector<std::string>& words, const Environment& environment = {}) {
   Outcome outcome;
   auto output = [&](std::string_view text) { outcome.output += text; };
   auto errors = [&](std::string_view text) { outcome.errors += text; };
-  outcome.status = run(words, output, errors);
+  outcome.status = run(words, environment, output, errors);
   return outcome;
 }
 

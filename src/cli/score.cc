@@ -10,6 +10,7 @@
 #include "base/system/clock.h"
 #include "base/system/files.h"
 #include "base/units.h"
+#include "cli/adapter_base.h"
 #include "cli/command.h"
 #include "cli/options/adapter_option.h"
 #include "cli/options/compute_settings.h"
@@ -48,7 +49,8 @@ Result<Settings> read_settings(const Arguments& arguments) {
   if (output == nullptr) return wrong_option("no output", "--output", "name a file to write");
   settings.input = *input;
   settings.output = *output;
-  MOTLEY_TRY(settings.model, find_model_folder(settings.model, arguments.command()));
+  MOTLEY_TRY(settings.model,
+             find_model_folder(settings.model, arguments.command(), arguments.environment().hub));
   MOTLEY_TRY(settings.adapters, read_adapter_options(arguments));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings.compute, "score"));
@@ -103,10 +105,12 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
                               .experts = model.factor_layout(),
                               .directory = on_gpu,
                               .shards = model.base_view().shards()};
+  const ServedBase base(settings.model, folder_name(settings.model));
   std::uint64_t pages = 0;
   for (const AdapterOption& each : settings.adapters) {
     auto adapter = lora::load_adapter(each.path, each.load, model.base_view());
     if (!adapter.ok()) return std::move(adapter).error().within(cat("adapter ", quote(each.name)));
+    base.warn(each.name, each.path, each.load.beneath);
     pages += lora::Pool::pages_of(*adapter, options);
     adapters.push_back(*std::move(adapter));
   }

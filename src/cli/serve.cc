@@ -409,6 +409,7 @@ Command serve_command() {
                .examples = {"motley serve models/demo --adapter cynic=models/demo/adapters/cynic",
                             "motley serve models/demo --allow-adapter-loading --adapter-root "
                             "models/demo/adapters --port 0",
+                            "motley serve Qwen/Qwen3-30B-A3B --adapter poet=acme/poet-lora@v2",
                             "motley serve models/demo --dp 2",
                             "motley serve models/demo --host 0.0.0.0 --api-key-file keys.txt"}},
       .run = run_serve};

@@ -39,7 +39,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   if (arguments.has("--chat")) settings.work = Work::chat;
   if (arguments.has("--decode")) settings.work = Work::decode;
   if (!settings.lines && !settings.work) settings.work = Work::encode;
-  MOTLEY_TRY(settings.model, find_folder(settings.model));
+  MOTLEY_TRY(settings.model, find_folder(settings.model, arguments.environment().hub));
   return settings;
 }
 

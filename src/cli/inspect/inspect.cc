@@ -225,7 +225,7 @@ json::Value json_report(const Contents& contents, const Findings& findings) {
 Result<std::optional<InspectedBase>> load_base(const Arguments& arguments) {
   const std::string* const model = arguments.value("--model");
   if (model == nullptr) return std::optional<InspectedBase>();
-  auto folder = find_model_folder(*model, "serve");
+  auto folder = find_model_folder(*model, "serve", arguments.environment().hub);
   if (!folder.ok()) return std::move(folder).error().within("--model");
   auto loaded = load_to_inspect(*folder);
   if (!loaded.ok()) return std::move(loaded).error().within("--model");
@@ -344,8 +344,9 @@ Result<void> inspect(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const ComputeSettings settings, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings, "inspect"));
   MOTLEY_TRY(const PathKind kind, path_kind(path));
-  if (kind == PathKind::folder || (kind == PathKind::missing && is_repository_name(path))) {
-    MOTLEY_TRY(path, find_folder(path));
+  const hub::Cache& cache = arguments.environment().hub;
+  if (kind == PathKind::folder || means_repository(path, cache)) {
+    MOTLEY_TRY(path, find_folder(path, cache));
     MOTLEY_TRY(const std::vector<std::string> adapters, adapters_of_folder(path));
     if (!adapters.empty()) return inspect_adapters(path, adapters, arguments, output);
   }

@@ -80,7 +80,7 @@ Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& argumen
   }
   for (AdapterOption& adapter : adapters) {
     const std::string place = cat("--adapter ", adapter.name);
-    MOTLEY_TRY(adapter.path, find_adapter_folder(adapter.path, place));
+    MOTLEY_TRY(adapter.path, find_adapter_folder(adapter.path, place, arguments.environment().hub));
   }
   return adapters;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/options/environment.h"
 
 namespace motley::cli {
 
@@ -41,11 +42,15 @@ class Arguments {
   // The value, or null if the option is absent.
   const std::string* value(std::string_view option) const;
   std::span<const std::string> values(std::string_view option) const;
+  // What the environment says beside the command line; nothing until it is set.
+  const Environment& environment() const { return environment_; }
+  void set_environment(const Environment& environment) { environment_ = environment; }
 
  private:
   std::string_view command_;
   std::vector<std::string> positionals_;
   std::map<std::string, std::vector<std::string>, std::less<>> options_;
+  Environment environment_;
 };
 
 // "usage: motley inspect PATH [options]" and a line for each option.

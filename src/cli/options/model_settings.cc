@@ -79,15 +79,15 @@ Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
 
 std::vector<OptionSpec> model_option_specs() {
   std::vector<OptionSpec> options = {
-      {"--adapter", "NAME=PATH", "an adapter that requests may name (NAME: its folder's name)",
+      {"--adapter", "NAME=PATH",
+       "an adapter that requests may name (NAME: its folder's name); PATH may be ORG/NAME[@REV]",
        true},
       {"--max-batch-tokens", "N", "tokens of a step, all requests together (512; on a CPU fewer)"},
       {"--adapter-memory", "SIZE", "for adapters that are ready (an eighth of what is free)"},
       {"--adapter-host-memory", "SIZE",
        "for adapters a copy away from a GPU, of all ranks together (twice that)"},
       {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
-      {"--name", "ID",
-       "what requests call the base (the folder's name, or ORG/NAME in a Hugging Face cache)"},
+      {"--name", "ID", "what requests call the base (the folder's name; of a repository ORG/NAME)"},
       {"--max-queue", "N",
        "requests that may wait; 0: what finds no place at once is refused (1024)"},
       {"--max-adapters", "N", "adapters that requests may name, in memory or not (10000)"},
@@ -123,7 +123,8 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   ModelSettings settings{.model = arguments.positional(0)};
   // None: a random model of a shape.
   if (!settings.model.empty()) {
-    MOTLEY_TRY(settings.model, find_model_folder(settings.model, arguments.command()));
+    MOTLEY_TRY(settings.model,
+               find_model_folder(settings.model, arguments.command(), arguments.environment().hub));
   }
   const std::string* const name = arguments.value("--name");
   settings.name = name != nullptr ? *name : folder_name(settings.model);

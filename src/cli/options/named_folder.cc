@@ -1,18 +1,20 @@
 #include "cli/options/named_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "base/ascii.h"
 #include "base/cat.h"
-#include "base/json/json.h"
 #include "base/spelling.h"
 #include "base/system/files.h"
+#include "cli/adapter_base.h"
 #include "cli/options/adapter_option.h"
-#include "cli/options/arguments.h"
+#include "hub/cache.h"
+#include "hub/repository.h"
 #include "lora/files/load.h"
 #include "tensor/safetensors/checkpoint.h"
 #include "tensor/safetensors/other_files.h"
@@ -22,11 +24,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t longest_reference = 4096;
-constexpr std::size_t longest_adapter_config = std::size_t{16} << 20;
 constexpr std::string_view model_config = "config.json";
 constexpr std::string_view adapter_config = "adapter_config.json";
-constexpr std::string_view hub_prefix = "models--";
+// What is read of a repository; without the blobs of other files nothing is lost.
+constexpr std::array<std::string_view, 3> endings = {".json", ".jinja", ".safetensors"};
+constexpr std::span<const std::string_view> text_endings = std::span(endings).first(2);
 
 Error about(const fs::path& path, ErrorCode code, std::string what, std::string fix) {
   return {code, std::move(what), printable(path.native()), std::move(fix)};
@@ -42,21 +44,31 @@ bool is_folder(const fs::path& path) {
   return kind.ok() && *kind == PathKind::folder;
 }
 
-// "models--ORG--NAME" -> "ORG/NAME"; empty for other names.
-std::string repository_of(std::string_view folder) {
-  if (!folder.starts_with(hub_prefix)) return {};
-  std::string name(folder.substr(hub_prefix.size()));
-  if (const std::size_t dashes = name.find("--"); dashes != std::string::npos)
-    name.replace(dashes, 2, "/");
-  return name;
+// Nothing is there, not even a link to nothing.
+bool is_missing(const fs::path& path) {
+  const auto kind = path_kind(path);
+  return kind.ok() && *kind == PathKind::missing;
 }
 
-Error no_folder(const fs::path& path) {
-  if (is_repository_name(path))
-    return about(path, ErrorCode::not_found, "no such folder",
-                 cat("motley downloads nothing: hf download ", printable(path.native()),
-                     " --local-dir DIR, and name DIR"));
-  return about(path, ErrorCode::not_found, "no such folder", "check the path");
+// "ORG/NAME" -> "ORG"
+fs::path first_part(const fs::path& path) {
+  return path.native().substr(0, path.native().find('/'));
+}
+
+Error no_folder(const fs::path& path, const hub::Cache& cache) {
+  const std::string& text = path.native();
+  std::string fix = "check the path";
+  if (text.find("://") != std::string::npos) {
+    fix = "name a folder, or a repository of Hugging Face as ORG/NAME[@REV]";
+  } else if (hub::holds(cache, text)) {
+    fix = cat("check the path; hf://", printable(text), " is in the Hugging Face cache");
+  } else if (text.find_first_of("/@") != std::string::npos && text.find_first_of("/.~") != 0 &&
+             is_missing(first_part(path))) {
+    // A repository may be meant.
+    if (const auto repository = hub::parse_repository(text); !repository.ok())
+      fix += cat("; ", repository.error().what());
+  }
+  return about(path, ErrorCode::not_found, "no such folder", std::move(fix));
 }
 
 Error file_for_folder(const fs::path& path) {
@@ -67,42 +79,51 @@ Error file_for_folder(const fs::path& path) {
                cat("name its folder, ", printable(parent.native())));
 }
 
-// The snapshot of a repository in a cache; nothing if the folder is no such repository.
-Result<std::optional<fs::path>> snapshot_of(const fs::path& folder) {
-  std::error_code failure;
-  const fs::path whole = fs::canonical(folder, failure);
-  const std::string name = repository_of(whole.filename().native());
-  if (failure || name.empty() || !is_folder(whole / "snapshots")) return std::optional<fs::path>();
-  if (const auto main = read_text(whole / "refs/main", longest_reference); main.ok()) {
-    const fs::path snapshot = whole / "snapshots" / main->substr(0, main->find_first_of("\r\n "));
-    if (is_folder(snapshot)) return std::optional(snapshot);
-  }
-  MOTLEY_TRY(const std::vector<std::string> snapshots, list_folder(whole / "snapshots"));
-  if (snapshots.size() == 1) return std::optional(whole / "snapshots" / snapshots.front());
-  return about(folder, ErrorCode::bad_file,
-               cat("a cache of ", printable(name), " without the snapshot of its branch main"),
-               snapshots.empty() ? cat("fetch it: hf download ", printable(name))
-                                 : cat("name one of snapshots/: ", printable(join(snapshots))));
-}
-
 // A folder that is there and can be read, with its contents.
 struct Listed {
   fs::path folder;
   std::vector<std::string> names;
+  std::optional<hub::Snapshot> snapshot = {};  // that it is, in a Hugging Face cache
 
   bool has(std::string_view name) const { return std::ranges::find(names, name) != names.end(); }
 };
 
-Result<Listed> list(const fs::path& path) {
+Result<Listed> locate(const fs::path& path, const hub::Cache& cache) {
+  if (means_repository(path, cache)) {
+    MOTLEY_TRY(const hub::Repository repository, hub::parse_repository(path.native()));
+    MOTLEY_TRY(hub::Snapshot snapshot, hub::find_snapshot(cache, repository));
+    return Listed{.folder = snapshot.folder, .names = {}, .snapshot = std::move(snapshot)};
+  }
   MOTLEY_TRY(const PathKind kind, path_kind(path));
-  if (kind == PathKind::missing) return no_folder(path);
+  if (kind == PathKind::missing) return no_folder(path, cache);
   if (kind == PathKind::file) return file_for_folder(path);
   if (kind == PathKind::other)
     return about(path, ErrorCode::invalid_argument, "neither a file nor a folder", "name a folder");
-  MOTLEY_TRY(const auto snapshot, snapshot_of(path));
-  Listed listed{.folder = snapshot.value_or(path)};
+  MOTLEY_TRY(auto snapshot, hub::snapshot_of_folder(path, cache));
+  if (snapshot) return Listed{.folder = snapshot->folder, .names = {}, .snapshot = snapshot};
+  return Listed{.folder = path, .names = {}, .snapshot = hub::snapshot_at(path)};
+}
+
+Result<Listed> list(const fs::path& path, const hub::Cache& cache) {
+  MOTLEY_TRY(Listed listed, locate(path, cache));
   MOTLEY_TRY(listed.names, list_folder(listed.folder));
   return listed;
+}
+
+// What a snapshot lacks was not downloaded, or not to its end.
+Result<void> refuse_incomplete(const Listed& listed, std::string_view config,
+                               const hub::Cache& cache) {
+  if (!listed.snapshot) return {};
+  MOTLEY_TRY_VOID(hub::check_links(cache, *listed.snapshot, endings));
+  if (listed.has(config)) return {};
+  return hub::lacks_file(cache, *listed.snapshot, listed.folder / config);
+}
+
+// The error of a file that is missing, with the advice that helps.
+Error in_snapshot(Error error, const Listed& listed, const hub::Cache& cache) {
+  if (!listed.snapshot || error.code() != ErrorCode::not_found) return error;
+  return {ErrorCode::bad_file, error.what(), error.where(),
+          cat("finish its download: ", hub::download_command(cache, *listed.snapshot))};
 }
 
 // A clone without Git LFS has small texts in place of large files.
@@ -133,20 +154,8 @@ std::string some_of(const std::vector<std::string>& names) {
   return cat(printable(join(some)), " and ", names.size() - most, " more");
 }
 
-// The base that an adapter's configuration names.
-std::string base_of_adapter(const fs::path& folder) {
-  const auto text = read_text(folder / adapter_config, longest_adapter_config);
-  if (!text.ok()) return {};
-  const auto config = json::parse(*text, adapter_config);
-  const json::Object* const object = config.ok() ? config->if_object() : nullptr;
-  const json::Value* const base =
-      object == nullptr ? nullptr : object->find("base_model_name_or_path");
-  const std::string* const name = base == nullptr ? nullptr : base->if_string();
-  return name == nullptr ? std::string() : *name;
-}
-
 Error adapter_for_model(const fs::path& path, const fs::path& folder, std::string_view command) {
-  const std::string base = base_of_adapter(folder);
+  const std::string base = base_of_adapter(folder, {});
   std::string name = folder_name(folder);
   if (!is_adapter_name(name)) name = "NAME";
   return about(path, ErrorCode::invalid_argument,
@@ -161,10 +170,11 @@ std::optional<Error> explain_no_model(const fs::path& path, const Listed& listed
                                       std::string_view command) {
   if (listed.has(adapter_config)) return adapter_for_model(path, listed.folder, command);
   if (const auto models = folders_with(listed, model_config); !models.empty())
-    return about(path, ErrorCode::invalid_argument, "no model, but its folders hold some",
+    return about(listed.folder, ErrorCode::invalid_argument, "no model, but its folders hold some",
                  cat("name one: ", some_of(models)));
   if (const auto adapters = folders_with(listed, adapter_config); !adapters.empty())
-    return about(path, ErrorCode::invalid_argument, "no model, but its folders hold adapters",
+    return about(listed.folder, ErrorCode::invalid_argument,
+                 "no model, but its folders hold adapters",
                  cat("name their base, and with --adapter one of ", some_of(adapters)));
   for (const std::string& name : listed.names) {
     if (!name.ends_with(".gguf")) continue;
@@ -174,11 +184,13 @@ std::optional<Error> explain_no_model(const fs::path& path, const Listed& listed
 }
 
 // "PATH,pined": the part before a comma is a folder, and what follows no option.
-std::optional<Error> explain_option(const fs::path& path, std::string_view option) {
+std::optional<Error> explain_option(const fs::path& path, std::string_view option,
+                                    const hub::Cache& cache) {
   const std::string& text = path.native();
   for (std::size_t comma = text.find(','); comma != std::string::npos;
        comma = text.find(',', comma + 1)) {
-    if (!is_folder(text.substr(0, comma))) continue;
+    const fs::path before = text.substr(0, comma);
+    if (!is_folder(before) && !means_repository(before, cache)) continue;
     const std::string word = text.substr(comma + 1, text.find(',', comma + 1) - comma - 1);
     const auto meant = closest(word, adapter_option_words());
     return Error(ErrorCode::invalid_argument, cat(quote(word), " is no option of an adapter"),
@@ -194,63 +206,72 @@ std::optional<Error> explain_no_adapter(const fs::path& path, const Listed& list
     return about(path, ErrorCode::invalid_argument, "a model, not an adapter",
                  "name an adapter's folder; a model is the command's MODEL");
   if (const auto adapters = folders_with(listed, adapter_config); !adapters.empty())
-    return about(path, ErrorCode::invalid_argument, "no adapter, but its folders hold some",
-                 cat("name one: ", some_of(adapters)));
+    return about(listed.folder, ErrorCode::invalid_argument,
+                 "no adapter, but its folders hold some", cat("name one: ", some_of(adapters)));
   return std::nullopt;
 }
 
 }  // namespace
 
-bool is_repository_name(const fs::path& path) {
-  const std::string& text = path.native();
-  const std::size_t slash = text.find('/');
-  if (slash == std::string::npos || slash == 0 || slash + 1 == text.size()) return false;
-  const auto is_word = [](std::string_view word) {
-    return word.front() != '.' && std::ranges::all_of(word, [](char c) {
-             return ascii::is_letter(c) || ascii::is_digit(c) || c == '.' || c == '_' || c == '-';
-           });
-  };
-  const std::string_view all(text);
-  return is_word(all.substr(0, slash)) && is_word(all.substr(slash + 1)) &&
-         !is_there(path.parent_path());
+bool means_repository(const fs::path& path, const hub::Cache& cache) {
+  if (path.native().starts_with(hub::scheme)) return true;
+  if (!is_missing(path)) return false;
+  const auto repository = hub::parse_repository(path.native());
+  if (!repository.ok()) return false;
+  return hub::holds(cache, repository->id) || is_missing(first_part(path));
 }
 
-Result<fs::path> find_folder(const fs::path& path) {
-  MOTLEY_TRY(Listed listed, list(path));
+Result<fs::path> find_folder(const fs::path& path, const hub::Cache& cache) {
+  MOTLEY_TRY(Listed listed, list(path, cache));
+  if (listed.snapshot) MOTLEY_TRY_VOID(hub::check_links(cache, *listed.snapshot, text_endings));
   return std::move(listed.folder);
 }
 
-Result<fs::path> find_model_folder(const fs::path& path, std::string_view command) {
-  MOTLEY_TRY(Listed listed, list(path));
+Result<fs::path> find_model_folder(const fs::path& path, std::string_view command,
+                                   const hub::Cache& cache) {
+  MOTLEY_TRY(Listed listed, list(path, cache));
   MOTLEY_TRY_VOID(refuse_pointers(listed));
-  if (listed.has(model_config)) return std::move(listed.folder);
-  if (auto reason = explain_no_model(path, listed, command)) return *std::move(reason);
+  if (!listed.has(model_config)) {
+    if (auto reason = explain_no_model(path, listed, command)) return *std::move(reason);
+  }
+  MOTLEY_TRY_VOID(refuse_incomplete(listed, model_config, cache));
+  if (listed.snapshot) {
+    auto checked = tensor::Checkpoint::check(listed.folder, "model");
+    if (!checked.ok()) return in_snapshot(std::move(checked).error(), listed, cache);
+  }
   return std::move(listed.folder);
 }
 
-Result<fs::path> find_adapter_folder(const fs::path& path, std::string_view option) {
-  if (!is_there(path)) {
-    if (auto reason = explain_option(path, option)) return *std::move(reason);
+Result<fs::path> find_adapter_folder(const fs::path& path, std::string_view option,
+                                     const hub::Cache& cache) {
+  auto found = list(path, cache);
+  if (!found.ok()) {
+    if (!is_there(path)) {
+      if (auto reason = explain_option(path, option, cache)) return *std::move(reason);
+    }
+    return std::move(found).error();
   }
-  MOTLEY_TRY(Listed listed, list(path));
+  Listed& listed = *found;
   MOTLEY_TRY_VOID(refuse_pointers(listed));
   if (!listed.has(adapter_config)) {
     if (auto reason = explain_no_adapter(path, listed)) return *std::move(reason);
   }
-  MOTLEY_TRY_VOID(lora::check_files(listed.folder));
+  MOTLEY_TRY_VOID(refuse_incomplete(listed, adapter_config, cache));
+  auto checked = lora::check_files(listed.folder);
+  if (!checked.ok()) return in_snapshot(std::move(checked).error(), listed, cache);
   return std::move(listed.folder);
 }
 
 std::string folder_name(const fs::path& folder) {
   if (folder.empty()) return "base";
+  if (folder.native().starts_with(hub::scheme) || is_missing(folder)) {
+    if (auto repository = hub::parse_repository(folder.native()); repository.ok())
+      return std::move(repository->id);
+  }
+  if (auto snapshot = hub::snapshot_at(folder)) return std::move(snapshot->repository.id);
   std::error_code failure;
   fs::path whole = fs::canonical(folder, failure);
   if (failure) whole = folder;
-  const fs::path above = whole.parent_path();
-  if (above.filename() == "snapshots") {
-    if (std::string name = repository_of(above.parent_path().filename().native()); !name.empty())
-      return name;
-  }
   return whole.filename().string();
 }
 

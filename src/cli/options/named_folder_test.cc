@@ -39,13 +39,33 @@ class NamedFolder : public testing::Test {
   }
   std::string at(std::string_view name) const { return (folder_ / name).string(); }
 
-  std::string model_error(std::string_view name) const {
-    const auto found = find_model_folder(folder_ / name, "serve");
+  std::string model_error(std::string_view name) const { return model_named(at(name)); }
+  std::string model_named(const std::string& text) const {
+    const auto found = find_model_folder(text, "serve", hub());
     return found.ok() ? cat("found ", found->string()) : found.error().message();
   }
-  std::string adapter_error(std::string_view name) const {
-    const auto found = find_adapter_folder(folder_ / name, "--adapter a");
+  std::string adapter_error(std::string_view name) const { return adapter_named(at(name)); }
+  std::string adapter_named(const std::string& text) const {
+    const auto found = find_adapter_folder(text, "--adapter a", hub());
     return found.ok() ? cat("found ", found->string()) : found.error().message();
+  }
+
+  hub::Cache hub() const { return {.folder = folder_ / "hub"}; }
+  void put_in_hub(const std::string& repository, const std::string& commit) const {
+    const std::string root = cat("hub/models--", repository, "/");
+    put(cat(root, "refs/main"), commit);
+    put(cat(root, "snapshots/", commit, "/config.json"), "{}");
+    put(cat(root, "snapshots/", commit, "/model.safetensors"), no_tensors);
+  }
+  // As huggingface_hub has it: the files are links to blobs.
+  void put_adapter_in_hub(const std::string& repository, const std::string& commit) const {
+    const std::string root = cat("hub/models--", repository, "/");
+    put_adapter(cat(root, "blobs"));
+    put(cat(root, "refs/main"), commit);
+    fs::create_directories(folder_ / cat(root, "snapshots/", commit));
+    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+      fs::create_symlink(cat("../../blobs/", file),
+                         folder_ / cat(root, "snapshots/", commit, "/", file));
   }
 
   TemporaryFolder folder_;
@@ -62,13 +82,121 @@ TEST_F(NamedFolder, AModelsFolderIsItself) {
 TEST_F(NamedFolder, AFolderThatIsNotThereIsSaidAsSuch) {
   EXPECT_EQ(model_error("none"), cat("no such folder (", at("none"), "): check the path"));
   EXPECT_EQ(adapter_error("none"), cat("no such folder (", at("none"), "): check the path"));
-  EXPECT_EQ(find_model_folder("Qwen/Qwen3-30B-A3B", "serve").error().message(),
-            "no such folder (Qwen/Qwen3-30B-A3B): motley downloads nothing: hf download "
-            "Qwen/Qwen3-30B-A3B --local-dir DIR, and name DIR");
-  EXPECT_FALSE(is_repository_name("/Qwen/Qwen3"));
-  EXPECT_FALSE(is_repository_name("./Qwen3"));
-  EXPECT_FALSE(is_repository_name("models"));
-  EXPECT_FALSE(is_repository_name("a/b/c"));
+  // Nothing that is not a repository's name is taken for one, nor what may be a folder here.
+  for (const char* path : {"/Qwen/Qwen3", "./Qwen3", "~/Qwen3", "none", "src/none"}) {
+    EXPECT_FALSE(means_repository(path, hub())) << path;
+    EXPECT_EQ(model_named(path), cat("no such folder (", path, "): check the path"));
+  }
+}
+
+TEST_F(NamedFolder, ARepositorysNameIsItsSnapshotInTheCache) {
+  put_in_hub("acme--demo", "abc");
+  const std::string found = cat("found ", at("hub/models--acme--demo/snapshots/abc"));
+  EXPECT_EQ(model_named("acme/demo"), found);
+  EXPECT_EQ(model_named("hf://acme/demo@main"), found);
+  EXPECT_EQ(folder_name(at("hub/models--acme--demo/snapshots/abc")), "acme/demo");
+  EXPECT_EQ(model_named("acme/other@v1"),
+            cat("acme/other is not in the Hugging Face cache (", at("hub"),
+                "): fetch it: hf download acme/other --revision v1"));
+  EXPECT_THAT(model_named("acme/demo@v1"), HasSubstr("but not its revision 'v1'"));
+  put_in_hub("gpt2", "abc");
+  EXPECT_EQ(model_named("hf://gpt2"), cat("found ", at("hub/models--gpt2/snapshots/abc")));
+  EXPECT_EQ(model_named("gpt2"),
+            "no such folder (gpt2): check the path; hf://gpt2 is in the Hugging Face cache");
+  // `src` is a folder here: only what is in the cache is taken for a repository.
+  put_in_hub("src--demo", "abc");
+  EXPECT_EQ(model_named("src/demo"), cat("found ", at("hub/models--src--demo/snapshots/abc")));
+}
+
+TEST_F(NamedFolder, AFolderOfARepositorysNameWins) {
+  // Tests run in the source folder, where this one is.
+  put_in_hub("models--demo", "abc");
+  EXPECT_EQ(model_named(MOTLEY_DEMO_MODEL), cat("found ", MOTLEY_DEMO_MODEL));
+  EXPECT_THAT(model_named(cat("hf://", MOTLEY_DEMO_MODEL)), HasSubstr("/snapshots/abc"));
+  EXPECT_EQ(folder_name(MOTLEY_DEMO_MODEL), "demo");
+  EXPECT_EQ(folder_name(cat("hf://", MOTLEY_DEMO_MODEL, "@v1")), MOTLEY_DEMO_MODEL);
+  put_adapter("cynic@v2");
+  EXPECT_EQ(adapter_error("cynic@v2"), cat("found ", at("cynic@v2")));
+}
+
+TEST_F(NamedFolder, ANameThatIsNoRepositorysIsExplained) {
+  EXPECT_EQ(model_named("a/b/c"),
+            "no such folder (a/b/c): check the path; a repository's name has "
+            "two parts, not 3");
+  EXPECT_EQ(model_named("acme/demo@"),
+            "no such folder (acme/demo@): check the path; no revision after the @");
+  EXPECT_EQ(model_named("acme/de mo"),
+            "no such folder (acme/de mo): check the path; a repository's name has letters, digits, "
+            "'-', '_' and '.', not ' '");
+  EXPECT_THAT(model_named("hf://a/b/c/d"), HasSubstr("has two parts, not 4 (hf://a/b/c/d)"));
+  EXPECT_THAT(model_named("hf://a"), HasSubstr("a is not in the Hugging Face cache"));
+  EXPECT_THAT(model_named("hf://a/.."), HasSubstr("neither begins nor ends with '.'"));
+  EXPECT_EQ(model_named("https://huggingface.co/acme/demo"),
+            "no such folder (https://huggingface.co/acme/demo): name a folder, or a repository of "
+            "Hugging Face as ORG/NAME[@REV]");
+}
+
+TEST_F(NamedFolder, WhatASnapshotLacksIsNamedWithTheCommandThatFetchesIt) {
+  const std::string snapshot = "hub/models--acme--demo/snapshots/abc/";
+  put_in_hub("acme--demo", "abc");
+  fs::remove(folder_ / (snapshot + "model.safetensors"));
+  EXPECT_EQ(model_named("acme/demo"),
+            cat("no model.safetensors and no model.safetensors.index.json (",
+                at("hub/models--acme--demo/snapshots/abc"),
+                "): finish its download: hf download acme/demo"));
+  put(snapshot + "model.safetensors.index.json",
+      R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})");
+  put(snapshot + "model-1.safetensors", no_tensors);
+  EXPECT_EQ(model_named("acme/demo"),
+            cat("no such file or folder (", at(snapshot + "model-2.safetensors"),
+                "): finish its download: hf download acme/demo"));
+  fs::create_symlink("../../blobs/none", folder_ / (snapshot + "model-2.safetensors"));
+  EXPECT_THAT(model_named("acme/demo"), HasSubstr("acme/demo lacks model-2.safetensors"));
+  // The path of the snapshot knows its repository too.
+  EXPECT_THAT(model_error(snapshot), HasSubstr("hf download acme/demo --revision abc"));
+  // Text can be tokenized without weights.
+  EXPECT_TRUE(find_folder("acme/demo", hub()).ok());
+  fs::remove(folder_ / (snapshot + "config.json"));
+  fs::remove(folder_ / (snapshot + "model-2.safetensors"));
+  EXPECT_EQ(model_named("acme/demo"),
+            cat("acme/demo lacks config.json in the Hugging Face cache (",
+                at(snapshot + "config.json"), "): finish its download: hf download acme/demo"));
+}
+
+TEST_F(NamedFolder, AnAdapterMayBeARepository) {
+  put_adapter_in_hub("acme--cynic", "abc");
+  const std::string found = cat("found ", at("hub/models--acme--cynic/snapshots/abc"));
+  EXPECT_EQ(adapter_named("acme/cynic"), found);
+  EXPECT_EQ(adapter_named("hf://acme/cynic"), found);
+  EXPECT_EQ(adapter_named("acme/cynic,pined"),
+            "'pined' is no option of an adapter (--adapter a): did you mean pinned?");
+  EXPECT_THAT(model_named("acme/cynic"), HasSubstr("motley serve BASE --adapter acme/cynic="));
+  const AdapterOption named = parse_adapter_option("x=acme/cynic@refs/pr/1,pinned").value();
+  EXPECT_EQ(named.path, "acme/cynic@refs/pr/1");
+  EXPECT_TRUE(named.pinned);
+  // Without NAME= it has the repository's, without the revision.
+  EXPECT_EQ(parse_adapter_option("acme/cynic@v1").value().name, "acme/cynic");
+  EXPECT_EQ(parse_adapter_option("hf://acme/cynic@v1,pinned").value().name, "acme/cynic");
+  const fs::path root = folder_ / "hub/models--acme--cynic";
+  fs::remove(root / "blobs/adapter_model.safetensors");
+  EXPECT_EQ(adapter_named("acme/cynic"),
+            cat("acme/cynic lacks adapter_model.safetensors in the Hugging Face cache (",
+                (root / "snapshots/abc/adapter_model.safetensors").string(),
+                "): finish its download: hf download acme/cynic"));
+}
+
+TEST_F(NamedFolder, CommandsFindRepositoriesInTheCacheOfTheEnvironment) {
+  const Environment environment{.hub = hub()};
+  for (const char* command : {"serve", "chat", "tokenize", "inspect"}) {
+    const Outcome outcome = motley({command, "acme/demo@v1"}, environment);
+    EXPECT_EQ(outcome.errors, cat("motley: acme/demo is not in the Hugging Face cache (", at("hub"),
+                                  "): fetch it: hf download acme/demo --revision v1\n"))
+        << command;
+    EXPECT_EQ(outcome.status, 1);
+  }
+  put_adapter_in_hub("acme--cynic", "abc");
+  const Outcome outcome = motley({"inspect", "hf://acme/cynic"}, environment);
+  EXPECT_THAT(outcome.output, HasSubstr("base_model_name_or_path: acme/demo"));
 }
 
 TEST_F(NamedFolder, AFileInPlaceOfAFolder) {
@@ -116,10 +244,12 @@ TEST_F(NamedFolder, ATrainersFolderNamesItsCheckpoints) {
 
 TEST_F(NamedFolder, ACachesRepositoryIsItsSnapshotOfMain) {
   const std::string root = "hub/models--acme--demo/";
-  put(root + "snapshots/abc/config.json", "{}");
-  put(root + "snapshots/def/config.json", "{}");
+  for (const char* commit : {"abc", "def"}) {
+    put(cat(root, "snapshots/", commit, "/config.json"), "{}");
+    put(cat(root, "snapshots/", commit, "/model.safetensors"), no_tensors);
+  }
   put(root + "refs/main", "def\n");
-  const fs::path found = find_model_folder(folder_ / root, "serve").value();
+  const fs::path found = find_model_folder(folder_ / root, "serve", hub()).value();
   EXPECT_EQ(found, fs::canonical(folder_ / (root + "snapshots/def")));
   EXPECT_EQ(folder_name(found), "acme/demo");
   EXPECT_EQ(folder_name(folder_ / (root + "snapshots/abc")), "acme/demo");
@@ -128,7 +258,8 @@ TEST_F(NamedFolder, ACachesRepositoryIsItsSnapshotOfMain) {
                                        HasSubstr("name one of snapshots/: abc, def")));
   const std::string one = "hub/models--solo/";
   put(one + "snapshots/abc/config.json", "{}");
-  EXPECT_EQ(folder_name(find_model_folder(folder_ / one, "serve").value()), "solo");
+  put(one + "snapshots/abc/model.safetensors", no_tensors);
+  EXPECT_EQ(folder_name(find_model_folder(folder_ / one, "serve", hub()).value()), "solo");
   // Adapters are cached in the same way.
   put_adapter("hub/models--acme--cynic/snapshots/1");
   EXPECT_THAT(adapter_error("hub/models--acme--cynic"), HasSubstr("snapshots/1"));

@@ -60,5 +60,35 @@ TEST(PlaceAdapter, WhatIsOpenedLaterMustLieInTheRootToo) {
   EXPECT_TRUE(anywhere.load.beneath.empty());
 }
 
+// A whole Hugging Face cache as the root: files of its snapshots are links to blobs.
+TEST(PlaceAdapter, LinksMayStayInTheRootAndNotLeaveIt) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder cache;
+  const TemporaryFolder outside;
+  const std::string folder = "models--acme--poet/snapshots/abc";
+  fs::create_directories(cache / folder);
+  fs::create_directories(cache / "models--acme--poet/blobs");
+  cache.file("models--acme--poet/blobs/1", "inside");
+  fs::create_symlink("../../blobs/1", cache / folder / "adapter_config.json");
+  engine::AdapterSpec spec{.name = "poet", .path = folder};
+  ASSERT_TRUE(place_adapter(spec, cache.path()).ok());
+  const auto read = [&] {
+    return read_text(spec.path / "adapter_config.json", 100, spec.load.beneath);
+  };
+  EXPECT_EQ(read().value(), "inside");
+  // The blobs of another disk.
+  outside.file("2", "outside");
+  fs::create_symlink(outside.path() / "2", cache / folder / "adapter_model.safetensors");
+  const auto refused = place_adapter(spec = {.name = "poet", .path = folder}, cache.path());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().what(),
+            "'models--acme--poet/snapshots/abc/adapter_model.safetensors' lies outside "
+            "--adapter-root");
+  // A snapshot that leads out as a whole.
+  fs::create_directory_symlink(outside.path(), cache / "models--acme--poet/snapshots/out");
+  spec = {.name = "poet", .path = "models--acme--poet/snapshots/out"};
+  EXPECT_FALSE(place_adapter(spec, cache.path()).ok());
+}
+
 }  // namespace
 }  // namespace motley::server

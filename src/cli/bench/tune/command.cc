@@ -14,6 +14,7 @@
 #include "cli/bench/tune/dense_tuner.h"
 #include "cli/bench/tune/expert_tuner.h"
 #include "cli/options/devices.h"
+#include "cli/options/named_folder.h"
 #include "cli/options/option_values.h"
 #include "kernels/tuning/candidates.h"
 
@@ -41,7 +42,12 @@ Result<std::unique_ptr<tensor::Device>> open_gpu(const ComputeSettings& settings
 Result<std::unique_ptr<model::Model>> load(const Arguments& arguments,
                                            const ComputeSettings& settings,
                                            tensor::Device& device) {
-  if (!arguments.has("--shape")) return load_model(arguments.positional(0), settings, device);
+  if (!arguments.has("--shape")) {
+    MOTLEY_TRY(const std::filesystem::path folder,
+               find_model_folder(arguments.positional(0), arguments.command(),
+                                 arguments.environment().hub));
+    return load_model(folder, settings, device);
+  }
   MOTLEY_TRY(const RandomModelSettings random, read_random_model_settings(arguments));
   MOTLEY_TRY(RandomModel made, make_random_model(random, settings, device));
   return std::move(made.model);
