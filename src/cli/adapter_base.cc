@@ -69,12 +69,13 @@ void ServedBase::warn(const std::string& adapter, const fs::path& folder,
                       const fs::path& beneath) const {
   const std::string base = base_of_adapter(folder, beneath);
   if (base.empty() || is_named(base)) return;
-  log::warning("adapter.other_base",
-               {{"adapter", adapter},
-                {"trained_on", base},
-                {"base", names_.front()},
-                {"effect", "it is applied all the same"},
-                {"advice", "check that it was trained on this model; --name may give its name"}});
+  log::warning(
+      "adapter.other_base",
+      {{"adapter", adapter},
+       {"trained_on", base},
+       {"base", names_.front()},
+       {"effect", "it is applied all the same"},
+       {"advice", "check that it was trained on this model; --name ID gives this base the name"}});
 }
 
 }  // namespace motley::cli

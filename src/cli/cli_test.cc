@@ -97,7 +97,7 @@ TEST(Cli, TheEndOfMemoryIsAnErrorLikeAnyOther) {
   auto output = [](std::string_view) { throw std::bad_alloc(); };
   auto errors = [&](std::string_view text) { line += text; };
   const std::vector<std::string> words = {"--version"};
-  EXPECT_EQ(run(words, output, errors), 1);
+  EXPECT_EQ(run(words, {}, output, errors), 1);
   EXPECT_EQ(line, "motley: not enough memory: free some, or use a machine with more\n");
 }
 

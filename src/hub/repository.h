@@ -20,7 +20,7 @@ struct Repository {
 };
 
 // "ORG/NAME" or "ORG/NAME@REV"; with hf:// in front also "NAME" and "models/ORG/NAME". The error
-// says what is wrong with the text. Whatever is accepted is a safe path below a cache's folder.
+// says what is wrong with the text. A name that is accepted is a safe path below a cache's folder.
 Result<Repository> parse_repository(std::string_view text);
 
 // "ORG/NAME", or "ORG/NAME@REV" where the revision is not the branch main.

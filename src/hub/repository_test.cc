@@ -58,7 +58,7 @@ TEST(Repository, EachMistakeInANameIsNamed) {
   EXPECT_EQ(error("a/b\n"),
             "a repository's name has no control characters (a/b\\n): a repository is "
             "ORG/NAME or ORG/NAME@REV");
-  for (const std::string bad :
+  for (const std::string& bad :
        {std::string("a/b--c"), std::string("../b"), std::string("a/.."), std::string("a/b..c"),
         std::string("a/.b"), std::string("-a/b"), std::string("a/b-"), std::string("a/b.git"),
         cat("a/", std::string(97, 'x')), std::string("/b"), std::string("hf:///b"),

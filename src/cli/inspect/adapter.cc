@@ -214,6 +214,9 @@ Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoin
     return findings;
   }
   findings.add("base", base->folder.string());
+  const std::string named = base_of_adapter(folder, {});
+  if (!named.empty() && !base->names.is_named(named))
+    findings.add("trained_on", named, cat(printable(named), ", which is no name of this base"));
   const auto adapter = lora::load_adapter(folder, {}, base->loaded.model->base_view());
   if (adapter.ok()) {
     add_adapter(*adapter, findings);

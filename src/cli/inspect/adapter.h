@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/result.h"
+#include "cli/adapter_base.h"
 #include "cli/inspect/facts.h"
 #include "cli/inspect/model.h"
 #include "tensor/safetensors/checkpoint.h"
@@ -14,6 +15,7 @@ namespace motley::cli {
 struct InspectedBase {
   std::filesystem::path folder;
   LoadedModel loaded;
+  ServedBase names;
 };
 
 // Findings from an adapter's config and names; with a base, also its effect on that model.

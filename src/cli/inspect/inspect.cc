@@ -229,7 +229,9 @@ Result<std::optional<InspectedBase>> load_base(const Arguments& arguments) {
   if (!folder.ok()) return std::move(folder).error().within("--model");
   auto loaded = load_to_inspect(*folder);
   if (!loaded.ok()) return std::move(loaded).error().within("--model");
-  return std::optional<InspectedBase>({.folder = *model, .loaded = *std::move(loaded)});
+  return std::optional<InspectedBase>({.folder = *model,
+                                       .loaded = *std::move(loaded),
+                                       .names = ServedBase(*folder, folder_name(*folder))});
 }
 
 // After the report, so that scripts see it too.
@@ -345,7 +347,14 @@ Result<void> inspect(const Arguments& arguments, Output output) {
   MOTLEY_TRY_VOID(require_one_replica(settings, "inspect"));
   MOTLEY_TRY(const PathKind kind, path_kind(path));
   const hub::Cache& cache = arguments.environment().hub;
-  if (kind == PathKind::folder || means_repository(path, cache)) {
+  const bool is_named = means_repository(path, cache);
+  if (kind == PathKind::missing && !is_named) {
+    // With the advice about names, but a file would do, too.
+    if (const auto folder = find_folder(path, cache); !folder.ok())
+      return Error(folder.error().code(), "no such file or folder", folder.error().where(),
+                   folder.error().fix());
+  }
+  if (kind == PathKind::folder || is_named) {
     MOTLEY_TRY(path, find_folder(path, cache));
     MOTLEY_TRY(const std::vector<std::string> adapters, adapters_of_folder(path));
     if (!adapters.empty()) return inspect_adapters(path, adapters, arguments, output);

@@ -465,6 +465,14 @@ TEST(InspectAdapter, NeedsABaseThatLoads) {
   EXPECT_THAT(outcome.errors, HasSubstr("--model"));
 }
 
+TEST(InspectAdapter, SaysThatItWasTrainedOnAnotherBase) {
+  const auto on = [](const std::string& base) {
+    return motley({"inspect", golden_adapter("attention"), "--model", goldens + base}).output;
+  };
+  EXPECT_THAT(on("/llama"), HasSubstr("  trained on: qwen3_moe, which is no name of this base\n"));
+  EXPECT_THAT(on("/qwen3_moe"), Not(HasSubstr("trained on")));
+}
+
 TEST(InspectAdapter, OnlyAdaptersHaveABase) {
   const Outcome outcome =
       motley({"inspect", goldens + "/qwen3_moe", "--model", goldens + "/qwen3_moe"});

@@ -91,8 +91,15 @@ struct Listed {
 Result<Listed> locate(const fs::path& path, const hub::Cache& cache) {
   if (means_repository(path, cache)) {
     MOTLEY_TRY(const hub::Repository repository, hub::parse_repository(path.native()));
-    MOTLEY_TRY(hub::Snapshot snapshot, hub::find_snapshot(cache, repository));
-    return Listed{.folder = snapshot.folder, .names = {}, .snapshot = std::move(snapshot)};
+    auto snapshot = hub::find_snapshot(cache, repository);
+    if (snapshot.ok())
+      return Listed{.folder = snapshot->folder, .names = {}, .snapshot = *snapshot};
+    const bool may_be_folder =
+        !path.native().starts_with(hub::scheme) && !hub::holds(cache, repository.id);
+    if (!may_be_folder) return std::move(snapshot).error();
+    const Error& error = snapshot.error();
+    return Error(error.code(), cat("no such folder, and ", error.what()), error.where(),
+                 error.fix());
   }
   MOTLEY_TRY(const PathKind kind, path_kind(path));
   if (kind == PathKind::missing) return no_folder(path, cache);

@@ -96,7 +96,7 @@ TEST_F(NamedFolder, ARepositorysNameIsItsSnapshotInTheCache) {
   EXPECT_EQ(model_named("hf://acme/demo@main"), found);
   EXPECT_EQ(folder_name(at("hub/models--acme--demo/snapshots/abc")), "acme/demo");
   EXPECT_EQ(model_named("acme/other@v1"),
-            cat("acme/other is not in the Hugging Face cache (", at("hub"),
+            cat("no such folder, and acme/other is not in the Hugging Face cache (", at("hub"),
                 "): fetch it: hf download acme/other --revision v1"));
   EXPECT_THAT(model_named("acme/demo@v1"), HasSubstr("but not its revision 'v1'"));
   put_in_hub("gpt2", "abc");
@@ -189,14 +189,18 @@ TEST_F(NamedFolder, CommandsFindRepositoriesInTheCacheOfTheEnvironment) {
   const Environment environment{.hub = hub()};
   for (const char* command : {"serve", "chat", "tokenize", "inspect"}) {
     const Outcome outcome = motley({command, "acme/demo@v1"}, environment);
-    EXPECT_EQ(outcome.errors, cat("motley: acme/demo is not in the Hugging Face cache (", at("hub"),
-                                  "): fetch it: hf download acme/demo --revision v1\n"))
+    EXPECT_EQ(outcome.errors,
+              cat("motley: no such folder, and acme/demo is not in the Hugging Face cache (",
+                  at("hub"), "): fetch it: hf download acme/demo --revision v1\n"))
         << command;
     EXPECT_EQ(outcome.status, 1);
   }
   put_adapter_in_hub("acme--cynic", "abc");
   const Outcome outcome = motley({"inspect", "hf://acme/cynic"}, environment);
   EXPECT_THAT(outcome.output, HasSubstr("base_model_name_or_path: acme/demo"));
+  EXPECT_EQ(motley({"inspect", "a/b/c"}, environment).errors,
+            "motley: no such file or folder (a/b/c): check the path; a repository's name has two "
+            "parts, not 3\n");
 }
 
 TEST_F(NamedFolder, AFileInPlaceOfAFolder) {
