@@ -68,7 +68,7 @@ json::Object Service::model_object(std::string_view id, const engine::AdapterInf
   json::Object object{
       {"id", id}, {"object", "model"}, {"created", started_}, {"owned_by", "motley"}};
   // The adapter's path is not shown.
-  object.add("root", id);
+  object.add("root", adapter == nullptr ? std::string_view(base) : id);
   object.add("parent", adapter == nullptr ? json::Value() : json::Value(base));
   object.add("max_model_len", options_.planner.max_sequence_tokens);
   return object;
@@ -76,6 +76,8 @@ json::Object Service::model_object(std::string_view id, const engine::AdapterInf
 
 asio::awaitable<void> Service::list_models(Exchange& exchange) {
   json::Array list{model_object(options_.planner.base, nullptr)};
+  for (const std::string& alias : options_.planner.aliases)
+    list.emplace_back(model_object(alias, nullptr));
   for (const engine::AdapterInfo& each : engine_.adapters())
     list.emplace_back(model_object(each.name, &each));
   json::Object body{{"object", "list"}, {"data", std::move(list)}};
@@ -83,15 +85,17 @@ asio::awaitable<void> Service::list_models(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::one_model(Exchange& exchange) {
-  const std::string id = unescaped(plain_path(exchange.request().path).substr(model_prefix.size()));
+  const std::string asked =
+      unescaped(plain_path(exchange.request().path).substr(model_prefix.size()));
   const std::string& base = options_.planner.base;
+  const std::string id = without_alias(asked, base, options_.planner.aliases);
   const auto adapter = engine_.adapter(adapter_part(id, base));
   if (id == base)
-    co_await exchange.send(json_response(json::write(model_object(id, nullptr))));
+    co_await exchange.send(json_response(json::write(model_object(asked, nullptr))));
   else if (adapter)
     co_await exchange.send(json_response(json::write(model_object(adapter->name, &*adapter))));
   else
-    co_await exchange.send(error_response(unknown_model(id, base, engine_.adapters())));
+    co_await exchange.send(error_response(unknown_model(asked, base, engine_.adapters())));
 }
 
 asio::awaitable<void> Service::version(Exchange& exchange) {

@@ -475,7 +475,9 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
   const auto read = [&]() -> Result<LoadAdapterRequest> {
     MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
     MOTLEY_TRY(LoadAdapterRequest request, read_load_adapter_request(body));
-    if (request.spec.name == options_.planner.base)
+    const std::vector<std::string>& aliases = options_.planner.aliases;
+    if (request.spec.name == options_.planner.base ||
+        std::ranges::find(aliases, request.spec.name) != aliases.end())
       return Error(ErrorCode::invalid_argument, "the base model has that name", "lora_name",
                    "choose another");
     sent = request.spec.path;

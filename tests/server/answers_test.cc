@@ -426,6 +426,39 @@ TEST(Adapters, ComeByNameByPrefixAndMixed) {
   EXPECT_EQ(server.ask(get("/v1/models/base:nobody")).status, 404);
 }
 
+TEST(Answers, AliasesAreTheBase) {
+  TestServer server({.adapter_loading = true, .aliases = {"other", "org/third"}});
+  server.engine().say("x");
+  server.engine().load_adapter({.name = "poet"}, false, [](const Result<void>&) {});
+  const json::Value list = server.ask(get("/v1/models")).json();
+  for (const auto& [index, id] : std::vector<std::pair<int, std::string>>{
+           {0, "base"}, {1, "other"}, {2, "org/third"}, {3, "poet"}})
+    EXPECT_EQ(text_at(list, cat("data.", index, ".id")), id);
+  EXPECT_EQ(text_at(list, "data.1.root"), "base");
+  EXPECT_EQ(text_at(list, "data.1.parent"), "null");
+  EXPECT_EQ(text_at(list, "data.3.parent"), "base");
+  EXPECT_EQ(text_at(server.ask(get("/v1/models/org%2Fthird")).json(), "id"), "org/third");
+  EXPECT_EQ(text_at(server.ask(get("/v1/models/other:poet")).json(), "id"), "poet");
+  EXPECT_EQ(server.ask(get("/v1/models/others")).status, 404);
+
+  const auto asked = [&](const std::string& model) {
+    const Received reply =
+        server.ask(post("/v1/completions", cat(R"({"prompt": "a", "model": ")", model, R"("})")));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return text_at(reply.json(), "model");
+  };
+  EXPECT_EQ(asked("other"), "base");
+  EXPECT_TRUE(server.engine().last_request().adapters.empty());
+  EXPECT_EQ(asked("org/third:poet"), "base:poet");
+  ASSERT_EQ(server.engine().last_request().adapters.size(), 1U);
+  EXPECT_EQ(server.engine().last_request().adapters.front().name, "poet");
+
+  const Received loaded =
+      server.ask(post("/v1/load_lora_adapter", R"({"lora_name": "other", "lora_path": "/none"})"));
+  EXPECT_EQ(loaded.status, 400);
+  EXPECT_THAT(loaded.error("message"), testing::HasSubstr("the base model has that name"));
+}
+
 TEST(Adapters, ThatCanNeverFitAreTheClientsMistake) {
   TestServer server({.adapter_loading = true});
   server.engine().refuse_adapters({ErrorCode::unsupported,

@@ -76,6 +76,7 @@ struct TestServerOptions {
   Timers* timers = nullptr;  // in place of the system's
   TrustedProxies proxies = {};
   bool private_prefixes = false;
+  std::vector<std::string> aliases = {};  // of the base
 };
 
 // Whether it is true within a minute.
@@ -102,6 +103,7 @@ class TestServer {
     service_ = std::make_unique<Service>(
         text_, options.engine != nullptr ? *options.engine : engine_,
         Service::Options{.planner = {.base = "base",
+                                     .aliases = options.aliases,
                                      .vocabulary = text_.tokenizer().size(),
                                      .max_sequence_tokens = options.max_sequence_tokens,
                                      .strict_fields = options.strict_fields,

@@ -100,6 +100,7 @@ GenerationPlanner::GenerationPlanner(const text::ModelText& text, Options option
 
 ApiContext GenerationPlanner::context(const std::atomic<bool>* cancelled, Notices& notices) const {
   return {.base = options_.base,
+          .aliases = options_.aliases,
           .vocabulary = options_.vocabulary,
           .defaults = &text_.generation(),
           .max_sequence_tokens = options_.max_sequence_tokens,

@@ -54,7 +54,8 @@ struct TokenizePlan {
 class GenerationPlanner {
  public:
   struct Options {
-    std::string base;  // the id of the base model
+    std::string base;                       // the id of the base model
+    std::vector<std::string> aliases = {};  // other names of it in requests
     std::int64_t vocabulary = 0;
     std::int64_t max_sequence_tokens = 0;
     bool special_in_untrusted = false;  // special tokens in messages are recognised

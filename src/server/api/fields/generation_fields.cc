@@ -123,7 +123,8 @@ Result<std::optional<std::string>> adapter_of(std::string_view model, const std:
 
 Result<void> read_model(Fields& fields, const ApiContext& context, GenerationFields& into) {
   MOTLEY_TRY(auto model, fields.string("model"));
-  into.model = model ? *std::move(model) : context.base;
+  into.model =
+      model ? without_alias(*std::move(model), context.base, context.aliases) : context.base;
   MOTLEY_TRY(auto adapter, adapter_of(into.model, context.base));
   if (const json::Value* const several = fields.take("adapters")) {
     if (adapter)
@@ -249,6 +250,17 @@ bool is_adapter_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '/' || c == '-';
   });
+}
+
+std::string without_alias(std::string model, std::string_view base,
+                          std::span<const std::string> aliases) {
+  if (model == base) return model;
+  for (const std::string& alias : aliases) {
+    if (model == alias) return std::string(base);
+    const std::string_view adapter = adapter_part(model, alias);
+    if (adapter.size() < model.size()) return cat(base, ":", adapter);
+  }
+  return model;
 }
 
 std::string_view adapter_part(std::string_view model, std::string_view base) {

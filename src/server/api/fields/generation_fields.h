@@ -22,7 +22,8 @@ namespace motley::server {
 
 // The context of a request.
 struct ApiContext {
-  std::string base;  // the id of the base model
+  std::string base;                           // the id of the base model
+  std::span<const std::string> aliases = {};  // other names of it in requests
   std::int64_t vocabulary = 0;
   const text::GenerationConfig* defaults = nullptr;
   std::int64_t max_sequence_tokens = 0;          // 0: any number
@@ -82,6 +83,10 @@ bool truncate_prompt(std::vector<std::int32_t>& tokens, std::size_t more,
 
 // Whether it is a valid name of an adapter: 1 to 200 letters, digits, '.', '_', '/' and '-'.
 bool is_adapter_name(std::string_view name);
+
+// `model` with the base's id in place of an alias: ALIAS is BASE, ALIAS:ADAPTER is BASE:ADAPTER.
+std::string without_alias(std::string model, std::string_view base,
+                          std::span<const std::string> aliases);
 
 // The adapter that BASE:ADAPTER or ADAPTER names.
 std::string_view adapter_part(std::string_view model, std::string_view base);
