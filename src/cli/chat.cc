@@ -171,14 +171,15 @@ Result<void> run_chat(const Arguments& arguments, Output output) {
 Command chat_command() {
   std::vector<OptionSpec> options = model_option_specs();
   options.push_back(template_option_spec());
-  return {.spec = {.name = "chat",
-                   .summary = "talk to a model in the terminal",
-                   .positionals = {"MODEL"},
-                   .options = std::move(options),
-                   .examples =
-                       {"motley chat models/demo",
-                        "motley chat models/demo --adapter jargon=models/demo/adapters/jargon"}},
-          .run = run_chat};
+  return {
+      .spec = {.name = "chat",
+               .summary = "talk to a model in the terminal",
+               .positionals = {"MODEL"},
+               .options = std::move(options),
+               .examples = {"motley chat models/demo",
+                            "motley chat models/demo --adapter jargon=models/demo/adapters/jargon"},
+               .others = OthersOptions::mapped},
+      .run = run_chat};
 }
 
 }  // namespace motley::cli

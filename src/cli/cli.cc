@@ -98,6 +98,7 @@ Result<void> dispatch(std::span<const std::string> words, const Environment& env
   arguments.set_environment(environment);
   if (command->logs) {
     MOTLEY_TRY_VOID(configure_log(arguments));
+    log_ignored(arguments);
   }
   return command->run(arguments, output);
 }

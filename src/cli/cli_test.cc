@@ -62,12 +62,7 @@ TEST(Cli, HelpOfACommandIsItsUsage) {
 }
 
 TEST(Cli, OptionsOfOtherServersAreNamed) {
-  EXPECT_EQ(motley({"serve", "m", "--lora-modules", "a=b"}).errors,
-            "motley: unknown option '--lora-modules' (motley serve): vLLM's --lora-modules is "
-            "--adapter NAME=PATH here, once for each adapter\n");
-  for (const char* option :
-       {"--enable-lora", "--tensor-parallel-size", "--max-model-len", "--gpu-memory-utilization",
-        "--served-model-name", "--dtype", "--api-key", "--quantization", "--model", "-p"}) {
+  for (const char* option : {"--lora", "--alias", "-c", "-ngl", "-m", "-p"}) {
     const Outcome outcome = motley({"serve", "m", cat(option, "=1")});
     EXPECT_EQ(outcome.status, 2) << option;
     EXPECT_THAT(outcome.errors, AllOf(HasSubstr(cat("'s ", option, " is ")), HasSubstr("here")));
@@ -196,6 +191,9 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   EXPECT_EQ(read({"--tp", "4", "--ep", "2"}).value().expert_groups, 2);
   EXPECT_EQ(read({"--ep", "3"}).value().ranks, 3);
   EXPECT_EQ(read({"--ep", "2", "--devices", "0,1,2,3"}).value().ranks, 4);
+  EXPECT_EQ(read({"--tp", "4", "--ep", "tp"}).value().expert_groups, 4);
+  EXPECT_EQ(read({"--dp", "2", "--devices", "0,1,2,3", "--ep", "tp"}).value().expert_groups, 2);
+  EXPECT_EQ(read({"--ep", "tp"}).value().ranks, 1);
   EXPECT_EQ(read({"--tp", "3", "--ep", "2"}).error().message(),
             "3 ranks do not make 2 equal groups (--ep): use a number that divides the ranks, or "
             "--tp 2");
@@ -246,6 +244,13 @@ TEST(Arguments, ReadsBothSpellingsAndRepeats) {
   EXPECT_THAT(arguments->values("--adapter"), testing::ElementsAre("a=1", "b=2"));
   EXPECT_FALSE(arguments->has("--host"));
   EXPECT_TRUE(arguments->values("--host").empty());
+}
+
+TEST(Arguments, NamesMayHaveUnderscores) {
+  CommandSpec spec = example;
+  spec.options = {{"--max-queue", "N", ""}};
+  const std::vector<std::string> words = {"--max_queue=a_b"};
+  EXPECT_EQ(*Arguments::parse(spec, words)->value("--max-queue"), "a_b");
 }
 
 TEST(Arguments, NothingIsAnOptionBehindTwoDashes) {

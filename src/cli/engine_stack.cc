@@ -231,7 +231,8 @@ Result<void> EngineStack::make_host_pools(const ModelSettings& settings, lora::P
 Result<void> EngineStack::make_runner(const ModelSettings& settings,
                                       const tensor::MemoryInfo& memory) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  const std::int64_t longest = model_->config().max_positions;
+  MOTLEY_TRY_VOID(check_max_model_len(settings.max_model_len, model_->config().max_positions));
+  const std::int64_t longest = settings.max_model_len.value_or(model_->config().max_positions);
   const std::int64_t for_cpus = std::max(
       min_sequences_on_cpus, max_sequences_per_cpu * usable_cpus() / settings.compute.replicas);
   const auto weights = model_->checkpoint() == nullptr

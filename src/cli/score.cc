@@ -279,7 +279,8 @@ Command score_command() {
                .options = std::move(options),
                .examples = {"motley score models/demo --input lines.jsonl --output scores.jsonl",
                             "motley score models/demo --adapter cynic=models/demo/adapters/cynic "
-                            "--input - --output scores.jsonl --top 0"}},
+                            "--input - --output scores.jsonl --top 0"},
+               .others = OthersOptions::mapped},
       .run = run_score};
 }
 

@@ -282,6 +282,7 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
                                          Door& door, const MappedFilesWatch& files,
                                          Watchdog* watchdog) {
   return {.planner = {.base = settings.model.name,
+                      .aliases = settings.model.aliases,
                       .vocabulary = engines.config().vocabulary,
                       .max_sequence_tokens = engines.engine().max_sequence_tokens(),
                       .special_in_untrusted = settings.model.special_in_untrusted,
@@ -397,7 +398,8 @@ Command serve_command() {
       {"--reasoning-form", "NAME", "how it marks its reasoning (default: as its template shows)"},
       {"--allow-adapter-loading", "", "lets clients load and unload adapters"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
-      {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"}};
+      {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"},
+      {"--config", "FILE", "YAML or JSON of these options; the command line wins"}};
   options.push_back(template_option_spec());
   const std::vector<OptionSpec> model = model_option_specs();
   options.insert(options.end(), model.begin(), model.end());
@@ -411,7 +413,10 @@ Command serve_command() {
                             "models/demo/adapters --port 0",
                             "motley serve Qwen/Qwen3-30B-A3B --adapter poet=acme/poet-lora@v2",
                             "motley serve models/demo --dp 2",
-                            "motley serve models/demo --host 0.0.0.0 --api-key-file keys.txt"}},
+                            "motley serve models/demo --enable-lora --lora-modules "
+                            "cynic=models/demo/adapters/cynic --served-model-name demo fable",
+                            "motley serve models/demo --host 0.0.0.0 --api-key-file keys.txt"},
+               .others = OthersOptions::all},
       .run = run_serve};
 }
 

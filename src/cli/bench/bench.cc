@@ -60,7 +60,8 @@ Command bench_command() {
                         "--concurrency 1,8,32",
                         "motley bench --url http://127.0.0.1:8000 --rate 5,20 --duration 60 "
                         "--zipf 1",
-                        "motley bench MODEL --device cuda --tune --output card.json"}},
+                        "motley bench MODEL --device cuda --tune --output card.json"},
+                   .others = OthersOptions::mapped},
           .run = run_bench};
 }
 

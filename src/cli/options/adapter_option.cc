@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/cat.h"
+#include "cli/options/lora_modules.h"
 #include "cli/options/named_folder.h"
 
 namespace motley::cli {
@@ -72,15 +73,28 @@ Result<AdapterOption> parse_adapter_option(std::string_view text) {
 
 Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& arguments) {
   std::vector<AdapterOption> adapters;
+  std::vector<std::string_view> options;  // that each is from
+  const auto add = [&](AdapterOption adapter, std::string_view option) -> Result<void> {
+    if (std::ranges::find(adapters, adapter.name, &AdapterOption::name) != adapters.end())
+      return Error(ErrorCode::invalid_argument, cat("adapter ", quote(adapter.name), " twice"),
+                   std::string(option), "give each a name of its own");
+    adapters.push_back(std::move(adapter));
+    options.push_back(option);
+    return {};
+  };
   for (const std::string& text : arguments.values("--adapter")) {
     MOTLEY_TRY(AdapterOption adapter, parse_adapter_option(text));
-    if (std::ranges::find(adapters, adapter.name, &AdapterOption::name) != adapters.end())
-      return wrong(cat("adapter ", quote(adapter.name), " twice"), "give each a name of its own");
-    adapters.push_back(std::move(adapter));
+    MOTLEY_TRY_VOID(add(std::move(adapter), "--adapter"));
   }
-  for (AdapterOption& adapter : adapters) {
-    const std::string place = cat("--adapter ", adapter.name);
-    MOTLEY_TRY(adapter.path, find_adapter_folder(adapter.path, place, arguments.environment().hub));
+  for (const std::string& item : arguments.values(lora_modules_option)) {
+    MOTLEY_TRY(std::vector<AdapterOption> modules, parse_lora_modules(item));
+    for (AdapterOption& adapter : modules)
+      MOTLEY_TRY_VOID(add(std::move(adapter), lora_modules_option));
+  }
+  for (std::size_t i = 0; i < adapters.size(); ++i) {
+    const std::string place = cat(options[i], " ", adapters[i].name);
+    MOTLEY_TRY(adapters[i].path,
+               find_adapter_folder(adapters[i].path, place, arguments.environment().hub));
   }
   return adapters;
 }

@@ -24,7 +24,8 @@ struct AdapterOption {
 // Without NAME= the adapter has its folder's name. A path that holds '=' needs the name.
 Result<AdapterOption> parse_adapter_option(std::string_view text);
 
-// All --adapter options, each of a name of its own and with its folder found (named_folder.h).
+// All --adapter options and those of vLLM's --lora-modules, each of a name of its own and with its
+// folder found (named_folder.h).
 Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& arguments);
 
 // The words that may follow an adapter's path: "pinned", "b-columns=" ...

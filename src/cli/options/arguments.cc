@@ -3,83 +3,19 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "base/spelling.h"
-#include "cli/options/foreign_options.h"
+#include "cli/options/argument_reader.h"
+#include "cli/options/config_file.h"
 
 namespace motley::cli {
-namespace {
-
-Error wrong_call(std::string what, const CommandSpec& command, std::string fix) {
-  return {ErrorCode::invalid_argument, std::move(what), cat("motley ", command.name),
-          std::move(fix)};
-}
-
-std::string see_help(const CommandSpec& command) {
-  return cat("see motley ", command.name, " --help");
-}
-
-const OptionSpec* find(const CommandSpec& command, std::string_view name) {
-  const auto at = std::ranges::find(command.options, name, &OptionSpec::name);
-  return at == command.options.end() ? nullptr : &*at;
-}
-
-Error unknown_option(const CommandSpec& command, std::string_view name) {
-  if (std::string advice = foreign_option_advice(name); !advice.empty())
-    return wrong_call(cat("unknown option ", quote(name)), command, std::move(advice));
-  std::vector<std::string_view> names;
-  names.reserve(command.options.size());
-  for (const OptionSpec& option : command.options) names.push_back(option.name);
-  const auto meant = closest(name, names);
-  return wrong_call(cat("unknown option ", quote(name)), command,
-                    meant ? cat("did you mean ", *meant, "?") : see_help(command));
-}
-
-}  // namespace
 
 Result<Arguments> Arguments::parse(const CommandSpec& command, std::span<const std::string> words) {
-  Arguments arguments;
-  arguments.command_ = command.name;
-  const std::size_t most =
-      command.positionals.size() + (command.optional_positional.empty() ? 0 : 1);
-  bool only_positionals = false;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--" && !only_positionals) {
-      only_positionals = true;
-      continue;
-    }
-    if (only_positionals || !word.starts_with("-") || word == "-") {
-      if (arguments.positionals_.size() == most)
-        return wrong_call(cat("one argument too many, ", quote(word)), command, see_help(command));
-      arguments.positionals_.emplace_back(word);
-      continue;
-    }
-    const std::size_t equals = word.find('=');
-    const std::string_view name = word.substr(0, equals);
-    const OptionSpec* const option = find(command, name);
-    if (option == nullptr) return unknown_option(command, name);
-    std::string value;
-    if (option->value.empty()) {
-      if (equals != std::string_view::npos)
-        return wrong_call(cat(name, " takes no value"), command, cat("write ", name, " alone"));
-    } else if (equals != std::string_view::npos) {
-      value = word.substr(equals + 1);
-    } else if (i + 1 < words.size()) {
-      value = words[++i];
-    } else {
-      return wrong_call(cat(name, " needs a value"), command,
-                        cat("write ", name, " ", option->value));
-    }
-    std::vector<std::string>& given = arguments.options_[std::string(name)];
-    if (!given.empty() && !option->repeated)
-      return wrong_call(cat(name, " is given twice"), command, "keep one of them");
-    given.push_back(std::move(value));
+  ArgumentReader reader(command);
+  MOTLEY_TRY_VOID(reader.read_words(words));
+  if (const std::string* const file = reader.config_file(); file != nullptr) {
+    MOTLEY_TRY(const std::vector<FileOption> options, read_config_file(*file));
+    MOTLEY_TRY_VOID(reader.read_file(options));
   }
-  if (arguments.positionals_.size() < command.positionals.size())
-    return wrong_call(cat("no ", command.positionals[arguments.positionals_.size()]), command,
-                      see_help(command));
-  arguments.positionals_.resize(most);
-  return arguments;
+  return reader.finish();
 }
 
 const std::string* Arguments::value(std::string_view option) const {

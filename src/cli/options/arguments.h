@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -18,6 +19,13 @@ struct OptionSpec {
   bool repeated = false;
 };
 
+// Which options of other servers (foreign_options.h) a command takes, beside its own.
+enum class OthersOptions : std::uint8_t {
+  advised,  // none: an error says what they are here
+  mapped,   // those that are mapped onto one of its own
+  all
+};
+
 // A command's arguments, for parsing and for its help.
 struct CommandSpec {
   std::string_view name;
@@ -26,12 +34,21 @@ struct CommandSpec {
   std::string_view optional_positional = {};  // after these; optional
   std::vector<OptionSpec> options;
   std::vector<std::string_view> examples = {};  // calls of the program
+  OthersOptions others = OthersOptions::advised;
+};
+
+// An option of another server that has no effect.
+struct IgnoredOption {
+  std::string written;
+  std::string_view reason;
 };
 
 class Arguments {
  public:
   // Options may be anywhere, as "--name value" or "--name=value"; nothing after "--" is an option.
-  // Refuses unknown, missing and duplicate arguments.
+  // Names may have '_' for '-'. Refuses unknown, missing and duplicate arguments. If the command
+  // has the option --config, reads that file (config_file.h): what the words name replaces what the
+  // file names.
   static Result<Arguments> parse(const CommandSpec& command, std::span<const std::string> words);
 
   // The name of the command that was called.
@@ -45,12 +62,16 @@ class Arguments {
   // What the environment says beside the command line; nothing until it is set.
   const Environment& environment() const { return environment_; }
   void set_environment(const Environment& environment) { environment_ = environment; }
+  std::span<const IgnoredOption> ignored() const { return ignored_; }
 
  private:
+  friend class ArgumentReader;
+
   std::string_view command_;
   std::vector<std::string> positionals_;
   std::map<std::string, std::vector<std::string>, std::less<>> options_;
   Environment environment_;
+  std::vector<IgnoredOption> ignored_;
 };
 
 // "usage: motley inspect PATH [options]" and a line for each option.

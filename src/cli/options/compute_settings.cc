@@ -152,7 +152,9 @@ std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
           {"--compute", "C", "auto, f32 or bf16"},
           {"--tp", "N", "ranks that compute the model together: GPUs, or threads on a CPU (1)"},
-          {"--ep", "E", "groups of ranks that share the experts out; alone, it is --tp E too (1)"},
+          {"--ep", "E",
+           "groups of ranks that share the experts out; alone, it is --tp E too; tp: one for each "
+           "rank (1)"},
           {"--devices", "LIST", "GPUs, one for each rank, as in 0,1; --tp may be left out"},
           {"--ranks-over", "W", "what GPUs exchange numbers over: auto, peers or nccl"},
           {"--dp", "D", "of serve: engines behind one front, each of --tp ranks (1)"},
@@ -194,7 +196,9 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
     MOTLEY_TRY(const std::int64_t number, parse_number(*ranks, "--tp", 1, max_ranks));
     settings.ranks = static_cast<int>(number);
   }
-  if (const std::string* const groups = arguments.value("--ep")) {
+  const std::string* const groups = arguments.value("--ep");
+  const bool group_each = groups != nullptr && *groups == "tp";
+  if (groups != nullptr && !group_each) {
     MOTLEY_TRY(const std::int64_t number, parse_number(*groups, "--ep", 1, max_ranks));
     settings.expert_groups = static_cast<int>(number);
     if (!arguments.has("--tp")) settings.ranks = settings.expert_groups;
@@ -208,6 +212,7 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
     if (!arguments.has("--tp"))
       settings.ranks = std::max(1, static_cast<int>(settings.gpus.size()) / settings.replicas);
   }
+  if (group_each) settings.expert_groups = settings.ranks;
   MOTLEY_TRY_VOID(check_devices(arguments, settings));
   MOTLEY_TRY_VOID(check_expert_groups(settings));
   if (!settings.gpus.empty())

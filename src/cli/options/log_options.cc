@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/cat.h"
 #include "base/log.h"
 
 namespace motley::cli {
@@ -27,6 +28,14 @@ Result<void> configure_log(const Arguments& arguments) {
   }
   log::configure(std::move(settings));
   return {};
+}
+
+void log_ignored(const Arguments& arguments) {
+  if (arguments.ignored().empty()) return;
+  std::string options;
+  for (const IgnoredOption& each : arguments.ignored())
+    options += cat(options.empty() ? "" : "; ", each.written, ": ", each.reason);
+  log::info("serve.options_ignored", {{"options", options}});
 }
 
 }  // namespace motley::cli

@@ -1,12 +1,17 @@
 #include "cli/options/model_settings.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
 
+#include "base/ascii.h"
 #include "base/cat.h"
 #include "base/system/files.h"
 #include "base/units.h"
 #include "cli/options/named_folder.h"
 #include "cli/options/option_values.h"
+#include "model/config/config.h"
 
 namespace motley::cli {
 namespace {
@@ -14,12 +19,15 @@ namespace {
 constexpr std::int64_t max_batch_tokens = 65536;
 constexpr std::int64_t max_queue = 1'000'000;
 constexpr std::int64_t max_adapters = 1'000'000;
+constexpr std::int64_t min_model_len = 16;  // a page of keys and values
+constexpr std::int64_t max_model_len = std::int64_t{1} << 40;
 
 Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
-                                                 std::string_view base) {
+                                                 const ModelSettings& settings) {
   MOTLEY_TRY(std::vector<AdapterOption> adapters, read_adapter_options(arguments));
   for (const AdapterOption& adapter : adapters) {
-    if (adapter.name == base)
+    if (adapter.name == settings.name ||
+        std::ranges::find(settings.aliases, adapter.name) != settings.aliases.end())
       return wrong_option(cat("adapter ", quote(adapter.name), " has the base's name"), "--adapter",
                           "give it another, or the base with --name");
   }
@@ -27,6 +35,7 @@ Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
 }
 
 constexpr std::string_view template_option = "--chat-template";
+constexpr std::string_view max_model_len_option = "--max-model-len";
 
 // NAME= is read as such if the base or an adapter has that name: a path may hold '=' too.
 Result<TemplateOption> read_template(std::string_view text, const ModelSettings& settings) {
@@ -75,13 +84,75 @@ Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
   return std::optional(*size);
 }
 
+constexpr std::string_view name_option = "--name";
+
+// --name has one; vLLM's --served-model-name, which is mapped onto it, may have more.
+Result<void> read_names(const Arguments& arguments, ModelSettings& settings) {
+  const std::span<const std::string> names = arguments.values(name_option);
+  settings.name = names.empty() ? folder_name(settings.model) : names.front();
+  for (const std::string& name : names) {
+    if (name.empty()) return wrong_option("an empty name", name_option, "give one");
+    if (name == settings.name) continue;
+    if (std::ranges::find(settings.aliases, name) == settings.aliases.end())
+      settings.aliases.push_back(name);
+  }
+  if (settings.name.empty()) return wrong_option("an empty name", name_option, "give one");
+  return {};
+}
+
+// Before the weights are read, which may take minutes.
+Result<void> read_max_model_len(const Arguments& arguments, ModelSettings& settings) {
+  const std::string* const text = arguments.value(max_model_len_option);
+  if (text == nullptr) return {};
+  MOTLEY_TRY(settings.max_model_len, parse_max_model_len(*text));
+  if (!settings.max_model_len || settings.model.empty()) return {};
+  const auto config = model::read_config(settings.model);
+  if (!config.ok()) return {};  // loading says why
+  return check_max_model_len(settings.max_model_len, config->max_positions);
+}
+
 }  // namespace
+
+Result<std::optional<std::int64_t>> parse_max_model_len(std::string_view text) {
+  if (text == "-1" || ascii::lower(text) == "auto") return std::optional<std::int64_t>();
+  constexpr std::string_view letters = "kKmMgG";
+  constexpr std::array<std::int64_t, 6> units = {1'000,         std::int64_t{1} << 10,
+                                                 1'000'000,     std::int64_t{1} << 20,
+                                                 1'000'000'000, std::int64_t{1} << 30};
+  const std::size_t letter = text.empty() ? letters.npos : letters.find(text.back());
+  const std::int64_t unit = letter == letters.npos ? 1 : units[letter];
+  const std::string_view digits = text.substr(0, text.size() - (unit == 1 ? 0 : 1));
+  // As in vLLM, decimal units may have fractions: 25.6k.
+  const bool decimal = unit % 10 == 0;
+  const auto format = decimal ? std::chars_format::fixed : std::chars_format::general;
+  const bool valid =
+      digits.find_first_not_of(decimal ? "0123456789." : "0123456789") == digits.npos;
+  double number = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto parsed = std::from_chars(digits.data(), end, number, format);
+  const double tokens = number * static_cast<double>(unit);
+  if (!valid || parsed.ec != std::errc() || parsed.ptr != end ||
+      !(tokens >= static_cast<double>(min_model_len) &&
+        tokens < static_cast<double>(max_model_len)))
+    return wrong_option(cat("not a number of tokens: ", quote(text)), max_model_len_option,
+                        cat("use ", min_model_len, " or more, as in 32768 or 32K, or auto"));
+  return std::optional(static_cast<std::int64_t>(tokens));
+}
+
+Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions) {
+  if (!asked || *asked <= max_positions) return {};
+  return wrong_option(cat(*asked, " tokens are more than the ", max_positions,
+                          " that the model's config.json allows"),
+                      max_model_len_option, cat("use ", max_positions, " or less, or auto"));
+}
 
 std::vector<OptionSpec> model_option_specs() {
   std::vector<OptionSpec> options = {
       {"--adapter", "NAME=PATH",
        "an adapter that requests may name (NAME: its folder's name); PATH may be ORG/NAME[@REV]",
        true},
+      {max_model_len_option, "N",
+       "tokens of a sequence, prompt and answer; 32K, or auto: as many as memory holds (auto)"},
       {"--max-batch-tokens", "N", "tokens of a step, all requests together (512; on a CPU fewer)"},
       {"--adapter-memory", "SIZE", "for adapters that are ready (an eighth of what is free)"},
       {"--adapter-host-memory", "SIZE",
@@ -126,12 +197,11 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
     MOTLEY_TRY(settings.model,
                find_model_folder(settings.model, arguments.command(), arguments.environment().hub));
   }
-  const std::string* const name = arguments.value("--name");
-  settings.name = name != nullptr ? *name : folder_name(settings.model);
-  if (settings.name.empty()) return wrong_option("an empty name", "--name", "give one");
-  MOTLEY_TRY(settings.adapters, read_adapters(arguments, settings.name));
+  MOTLEY_TRY_VOID(read_names(arguments, settings));
+  MOTLEY_TRY(settings.adapters, read_adapters(arguments, settings));
   MOTLEY_TRY(settings.templates, read_templates(arguments, settings));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
+  MOTLEY_TRY_VOID(read_max_model_len(arguments, settings));
   if (arguments.has("--max-batch-tokens")) {
     MOTLEY_TRY(settings.max_batch_tokens,
                integer_option(arguments, "--max-batch-tokens", 1, max_batch_tokens, 0));

@@ -24,9 +24,12 @@ struct TemplateOption {
 struct ModelSettings {
   std::filesystem::path model;
   std::string name;  // --name, or else the folder's name
+  // Other names of the base in requests: of vLLM's --served-model-name all but the first.
+  std::vector<std::string> aliases = {};
   std::vector<AdapterOption> adapters = {};
   std::vector<TemplateOption> templates = {};
   ComputeSettings compute = {};
+  std::optional<std::int64_t> max_model_len = {};         // tokens; nothing: as many as possible
   std::optional<std::int64_t> max_batch_tokens = {};      // nothing: chosen by device
   std::optional<std::uint64_t> adapter_memory = {};       // bytes
   std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's memory
@@ -43,6 +46,12 @@ std::vector<OptionSpec> model_option_specs();
 OptionSpec template_option_spec();
 
 Result<ModelSettings> read_model_settings(const Arguments& arguments);
+
+// The value of --max-model-len: a number, 32K (1024) or 32k (1000); "auto" and -1: nothing.
+Result<std::optional<std::int64_t>> parse_max_model_len(std::string_view text);
+
+// Refuses more than a model has positions.
+Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions);
 
 // The model's text, with the templates that the settings name.
 Result<text::ModelText> load_text(const ModelSettings& settings);

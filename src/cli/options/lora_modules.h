@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/options/adapter_option.h"
+
+namespace motley::cli {
+
+inline constexpr std::string_view lora_modules_option = "--lora-modules";
+
+// An item of vLLM's --lora-modules: NAME=PATH, a JSON object {"name", "path", "base_model_name",
+// "is_3d_lora_weight"}, or a list of such objects. Paths may hold commas.
+Result<std::vector<AdapterOption>> parse_lora_modules(std::string_view item);
+
+}  // namespace motley::cli
