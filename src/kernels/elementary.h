@@ -463,6 +463,9 @@ struct LogProbabilities {
   std::int64_t chosen = 0;            // ids a row
   const std::int32_t* ids = nullptr;  // [rows, chosen], all inside the vocabulary
   float* out = nullptr;               // [rows, chosen]
+  // [rows, chosen], or null: where each stands in the order of TopK, from 1 on; 0 in a row without
+  // a distribution.
+  std::int32_t* ranks = nullptr;
 };
 
 // The k largest of each row, falling; equal values by rising id. NaN is smaller than all others.

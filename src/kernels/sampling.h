@@ -32,6 +32,9 @@ struct SampleChoice {
   std::int32_t bias_begin = 0;   // of Sample::bias_ids
   std::int32_t bias_end = 0;
   std::int32_t top_log_probabilities = -1;  // 0: the token's own only; negative: none at all
+  // Log-probabilities are those of the distribution that the token is drawn from: after mask, bias,
+  // penalties and temperature, over the tokens that are kept. Without a temperature over all.
+  bool processed = false;
   std::uint64_t seed = 0;
   std::uint64_t draw = 0;  // number of the draw for this seed
 };
@@ -59,8 +62,8 @@ struct Sample {
 
   std::int32_t* ids = nullptr;  // [rows]
 
-  // Of the model's own distribution, before mask, bias, penalties and temperature, for rows that
-  // request them. May be null if no row does.
+  // For rows that request them. Of the model's own distribution, before mask, bias, penalties and
+  // temperature, unless the choice is `processed`. May be null if no row does.
   float* log_probabilities = nullptr;      // [rows]
   std::int64_t top_stride = 0;             // of the two below
   std::int32_t* top_ids = nullptr;         // [rows, top_stride], falling; equal ones by rising id

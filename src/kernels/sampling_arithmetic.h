@@ -171,6 +171,14 @@ constexpr MOTLEY_HOST_DEVICE double log_of_weights(std::uint64_t total) {
   return log_of(total, weight_bits);
 }
 
+// ln share, as a logit: 0 for the most probable token's.
+constexpr MOTLEY_HOST_DEVICE float logit_of_share(float share) {
+  if (!(share > 0)) return no_logit;
+  const std::uint32_t bits = bits_of(share);
+  const int exponent = static_cast<int>(bits >> 23) - 127;
+  return static_cast<float>(log_of(std::uint64_t{(bits & 0x7FFFFFU) | 0x800000U}, 23 - exponent));
+}
+
 constexpr MOTLEY_HOST_DEVICE float log_probability(float logit, float largest,
                                                    std::uint64_t total) {
   if (logit == no_logit) return no_logit;

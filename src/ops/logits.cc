@@ -16,11 +16,16 @@ void check_ids(const tensor::ConstTensor& ids, const tensor::ConstTensor& logits
 }  // namespace
 
 void log_probabilities(const Context& context, const tensor::ConstTensor& logits,
-                       const tensor::ConstTensor& ids, const tensor::Tensor& out) {
+                       const tensor::ConstTensor& ids, const tensor::Tensor& out,
+                       const tensor::Tensor& ranks) {
   check_context(context);
   check_ids(ids, logits);
   check_float32(out, 2);
   MOTLEY_CHECK(out.shape() == ids.shape() && out.is_contiguous(), "a place for every answer");
+  const bool ranked = ranks.bytes() != nullptr;
+  MOTLEY_CHECK(!ranked || (ranks.shape() == ids.shape() && ranks.dtype() == DType::i32 &&
+                           ranks.is_contiguous()),
+               "a rank for each id, or none");
   const auto* const chosen = ids.data<std::int32_t>();
   // The host cannot check ids in a GPU's memory.
   for (std::int64_t i = 0; ids.device().kind == tensor::DeviceKind::cpu && i < ids.elements(); ++i)
@@ -31,7 +36,8 @@ void log_probabilities(const Context& context, const tensor::ConstTensor& logits
                                       .logits_stride = logits.stride(0),
                                       .chosen = ids.dim(1),
                                       .ids = chosen,
-                                      .out = out.data<float>()},
+                                      .out = out.data<float>(),
+                                      .ranks = ranked ? ranks.data<std::int32_t>() : nullptr},
                                      context.stream);
 }
 

@@ -613,6 +613,7 @@ TEST(DeviceElementary, LogProbabilitiesAgreeWithTheCpu) {
     const auto last = static_cast<std::int32_t>(width - 1);
     Twin<std::int32_t> ids(std::vector<std::int32_t>{0, last, last / 2, 0, last / 3, last});
     Twin<float> out(6);
+    Twin<std::int32_t> ranks(std::vector<std::int32_t>(6, -1));
     call_both(&ElementaryTable::log_probabilities, [&](auto at) {
       return kernels::LogProbabilities{.rows = 3,
                                        .width = width,
@@ -620,8 +621,14 @@ TEST(DeviceElementary, LogProbabilitiesAgreeWithTheCpu) {
                                        .logits_stride = logits.stride(),
                                        .chosen = 2,
                                        .ids = at(ids),
-                                       .out = at(out)};
+                                       .out = at(out),
+                                       .ranks = at(ranks)};
     });
+    std::array<std::int32_t, 6> places{};
+    ASSERT_EQ(cudaMemcpy(places.data(), ranks.device(), sizeof places, cudaMemcpyDefault),
+              cudaSuccess);
+    for (std::size_t i = 0; i < 6; ++i)
+      ASSERT_EQ(places[i], ranks.host()[i]) << "width " << width << ", rank " << i;
     std::array<float, 6> read{};
     ASSERT_EQ(cudaMemcpy(read.data(), out.device(), sizeof read, cudaMemcpyDefault), cudaSuccess);
     // The same sum; its logarithm may differ in float64's last place and so round otherwise.

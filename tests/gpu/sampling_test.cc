@@ -96,6 +96,7 @@ struct Step {
           .top_log_probabilities =
               static_cast<std::int32_t>(std::min<std::int64_t>(row % 4 * 2, width)) -
               (row % 8 == 0 ? 1 : 0),
+          .processed = row % 3 == 0,
           .seed = random(),
           .draw = random(),
       });

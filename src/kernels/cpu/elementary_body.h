@@ -202,6 +202,17 @@ void combine(const Combine& p, std::int64_t begin, std::int64_t end) {
   }
 }
 
+// 1 and the number of logits that stand before that of `id`: larger ones, and equal ones with lower
+// ids.
+inline std::int32_t rank_in_row(const float* logits, std::int64_t width, std::int32_t id) {
+  const float own = logits[id];
+  std::int32_t rank = 1;
+  for (std::int64_t i = 0; i < width; ++i)
+    rank += static_cast<int>(logits[i] > own) |
+            (static_cast<int>(logits[i] == own) & static_cast<int>(i < id));
+  return rank;
+}
+
 template <class Isa>
 void log_probabilities(const LogProbabilities& p, std::int64_t begin, std::int64_t end) {
   using L = Lanes<Isa>;
@@ -215,7 +226,10 @@ void log_probabilities(const LogProbabilities& p, std::int64_t begin, std::int64
     }
     // A row that holds NaN or infinity, or nothing else than minus infinity, has no distribution.
     if (most == lowest || most == -lowest) {
-      for (std::int64_t i = 0; i < p.chosen; ++i) p.out[row * p.chosen + i] = __builtin_nanf("");
+      for (std::int64_t i = 0; i < p.chosen; ++i) {
+        p.out[row * p.chosen + i] = __builtin_nanf("");
+        if (p.ranks != nullptr) p.ranks[row * p.chosen + i] = 0;
+      }
       continue;
     }
     // Lanes sum runs of 1024; the runs meet in float64.
@@ -232,8 +246,10 @@ void log_probabilities(const LogProbabilities& p, std::int64_t begin, std::int64
     }
     const double log_total = __builtin_log(total);
     for (std::int64_t i = 0; i < p.chosen; ++i) {
-      const double logit = static_cast<double>(logits[p.ids[row * p.chosen + i]]);
+      const std::int32_t id = p.ids[row * p.chosen + i];
+      const double logit = static_cast<double>(logits[id]);
       p.out[row * p.chosen + i] = static_cast<float>(logit - static_cast<double>(most) - log_total);
+      if (p.ranks != nullptr) p.ranks[row * p.chosen + i] = rank_in_row(logits, p.width, id);
     }
   }
 }

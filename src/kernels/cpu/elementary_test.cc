@@ -463,15 +463,30 @@ TEST_P(Elementary, LogProbabilitiesOfChosenIds) {
     TestRows logits(numbers, DType::f32, 3, width, -30, 30);
     const auto last = static_cast<std::int32_t>(width - 1);
     const std::vector<std::int32_t> ids = {0, last, last / 2, 0, last / 3, last};
+    if (width > 8) logits.set(2, last / 2, logits.get(2, last));  // equal to a later one
     std::vector<float> out(6, poison);
+    std::vector<std::int32_t> ranks(6, -1);
     table().log_probabilities({.rows = 3,
                                .width = width,
                                .logits = logits.floats(),
                                .logits_stride = logits.stride(),
                                .chosen = 2,
                                .ids = ids.data(),
-                               .out = out.data()},
+                               .out = out.data(),
+                               .ranks = ranks.data()},
                               stream());
+    std::vector<std::int32_t> order(static_cast<std::size_t>(3 * width));
+    table().top_k({.rows = 3,
+                   .width = width,
+                   .x = logits.floats(),
+                   .x_stride = logits.stride(),
+                   .k = width,
+                   .ids = order.data()},
+                  stream());
+    for (std::size_t i = 0; i < 6; ++i)
+      ASSERT_EQ(
+          order[(i / 2) * static_cast<std::size_t>(width) + static_cast<std::size_t>(ranks[i] - 1)],
+          ids[i]);
     for (std::size_t i = 0; i < 6; ++i) {
       const auto row = static_cast<std::int64_t>(i / 2);
       double total = 0;

@@ -50,13 +50,13 @@ void write_top(const Row& row, float largest, std::uint64_t total) {
   }
 }
 
-// What the model itself says of the row.
+// Of a row's values.
 struct Distribution {
   float largest = no_logit;
   std::uint64_t total = 1;
 };
 
-Distribution own_distribution(const Row& row) {
+Distribution distribution_of(const Row& row) {
   const float largest = logit_of_rank(best_rank(row.values));
   if (largest == no_logit) return {};
   std::uint64_t total = 0;
@@ -165,11 +165,13 @@ void sample_row(const Row& row) {
     row.values[i] = usable(logit);
   }
   const bool finite = odd == 0 && chances != 0;
-  Distribution own;
-  if (row.choice.top_log_probabilities >= 0) {
-    own = own_distribution(row);
-    write_top(row, own.largest, own.total);
-  }
+  Distribution told;
+  const bool asks = row.choice.top_log_probabilities >= 0;
+  const auto tell = [&] {
+    told = distribution_of(row);
+    write_top(row, told.largest, told.total);
+  };
+  if (asks && !row.choice.processed) tell();
   adjust(row);
   const std::uint64_t best = best_rank(row.values);
   const float largest = logit_of_rank(best);
@@ -179,12 +181,16 @@ void sample_row(const Row& row) {
     if (row.choice.inverse_temperature != 0) {
       keep(row, largest);
       id = draw(row, id_of_rank(best));
+      if (asks && row.choice.processed)
+        std::ranges::transform(row.values, row.values.begin(), logit_of_share);
     }
   }
   p.ids[row.row] = id;
-  if (row.choice.top_log_probabilities >= 0) {
-    const float logit = id < 0 ? no_logit : usable(row.logits[static_cast<std::size_t>(id)]);
-    p.log_probabilities[row.row] = log_probability(logit, own.largest, own.total);
+  if (asks) {
+    if (row.choice.processed) tell();
+    const std::span<const float> of = row.choice.processed ? row.values : row.logits;
+    const float logit = id < 0 ? no_logit : usable(of[static_cast<std::size_t>(id)]);
+    p.log_probabilities[row.row] = log_probability(logit, told.largest, told.total);
   }
   if (row.choice.counts_row >= 0 && id >= 0)
     p.counts[row.choice.counts_row * p.counts_stride + id] += 2;

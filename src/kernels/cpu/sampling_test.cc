@@ -350,6 +350,40 @@ TEST(Sample, GivesTheModelsOwnLogProbabilities) {
   EXPECT_EQ(answer.top_ids[5], -7) << "what no row asked for stays as it was";
 }
 
+TEST(Sample, GivesTheLogProbabilitiesOfWhatItDrawsFrom) {
+  std::vector<float> logits = random_logits(300, 4);
+  logits[80] = logits[81] = 9;
+  for (const SampleChoice& choice :
+       {SampleChoice{.inverse_temperature = 1.5F}, SampleChoice{.inverse_temperature = 0},
+        SampleChoice{.inverse_temperature = 0.5F, .top_k = 7},
+        SampleChoice{.inverse_temperature = 0.7F, .top_k = 90, .top_p = 0.8F, .min_p = 0.001F}}) {
+    Step step = step_of(logits, choice);
+    step.choices[0].bias_end = 1;
+    step.choices[0].top_log_probabilities = 8;
+    step.choices[0].processed = true;
+    step.bias_ids = {80};
+    step.biases = {-2};
+    step.choices[0].seed = 3;
+    const Answer answer = step.run();
+    std::vector<float> biased = logits;
+    biased[80] -= 2;
+    SampleChoice defined = choice;
+    if (choice.inverse_temperature == 0) defined.inverse_temperature = 1;
+    const std::vector<double> expected = probabilities_by_definition(biased, defined);
+    const auto check = [&](std::int32_t id, float log_probability) {
+      const double probability = expected[static_cast<std::size_t>(id)];
+      if (probability == 0)
+        EXPECT_EQ(log_probability, -infinity) << id;
+      else
+        EXPECT_NEAR(log_probability, std::log(probability), 2e-6) << id;
+    };
+    check(answer.ids[0], answer.log_probabilities[0]);
+    EXPECT_EQ(answer.top_ids[0], 81);
+    for (std::size_t i = 0; i < 8; ++i) check(answer.top_ids[i], answer.top_log_probabilities[i]);
+    EXPECT_EQ(answer.top_log_probabilities[7] == -infinity, choice.top_k == 7);
+  }
+}
+
 TEST(Sample, GivesEachRowTheSameAnswerWhateverRunsBeside) {
   constexpr std::size_t width = 1500;
   Step together;

@@ -42,6 +42,15 @@ __device__ float sum_of_run(const float* logits, std::int64_t first, std::int64_
   return sum;
 }
 
+// Of a warp's part of the row: larger logits than that of `id`, and equal ones with lower ids.
+__device__ int count_before(const float* logits, std::int64_t width, std::int32_t id) {
+  const float own = logits[id];
+  int count = 0;
+  for (std::int64_t i = threadIdx.x; i < width; i += threads)
+    count += logits[i] > own || (logits[i] == own && i < id) ? 1 : 0;
+  return static_cast<int>(__reduce_add_sync(everyone, static_cast<unsigned>(count)));
+}
+
 __global__ void __launch_bounds__(threads) log_probabilities_of_row(LogProbabilities p) {
   __shared__ float warp_values[warps];
   __shared__ float run_sums[runs_at_once];
@@ -56,7 +65,10 @@ __global__ void __launch_bounds__(threads) log_probabilities_of_row(LogProbabili
   most = largest_of_block(most, warp_values);
   // A row with NaN or infinity, or with minus infinity only, has no distribution.
   if (isinf(most)) {
-    for (std::int64_t i = threadIdx.x; i < p.chosen; i += threads) p.out[row * p.chosen + i] = NAN;
+    for (std::int64_t i = threadIdx.x; i < p.chosen; i += threads) {
+      p.out[row * p.chosen + i] = NAN;
+      if (p.ranks != nullptr) p.ranks[row * p.chosen + i] = 0;
+    }
     return;
   }
   double total = 0;
@@ -76,6 +88,17 @@ __global__ void __launch_bounds__(threads) log_probabilities_of_row(LogProbabili
   for (std::int64_t i = threadIdx.x; i < p.chosen; i += threads) {
     const auto logit = static_cast<double>(logits[p.ids[row * p.chosen + i]]);
     p.out[row * p.chosen + i] = static_cast<float>(logit - static_cast<double>(most) - log_total);
+  }
+  if (p.ranks == nullptr) return;
+  __shared__ int before;
+  for (std::int64_t at = row * p.chosen; at < (row + 1) * p.chosen; ++at) {
+    __syncthreads();
+    if (threadIdx.x == 0) before = 0;
+    __syncthreads();
+    const int mine = count_before(logits, p.width, p.ids[at]);
+    if (threadIdx.x % 32 == 0) atomicAdd(&before, mine);
+    __syncthreads();
+    if (threadIdx.x == 0) p.ranks[at] = before + 1;
   }
 }
 

@@ -41,33 +41,35 @@ __device__ std::uint64_t best_rank_below(const Part& part, std::uint64_t limit) 
   return best;
 }
 
-// The model's distribution of the row.
+// Of a row's values.
 struct Distribution {
   float largest = no_logit;
   std::uint64_t total = 1;
 };
 
-__device__ Distribution own_distribution(Part& part, const Sample& p, const SampleChoice& choice,
-                                         std::int64_t row) {
+// Writes the tops, too.
+__device__ Distribution distribution_of(Part& part, const Sample& p, const SampleChoice& choice,
+                                        std::int64_t row) {
   std::uint64_t mine = best_rank_below(part, ~std::uint64_t{0});
   std::uint64_t best = fold_all(part, mine, Largest{});
-  Distribution own;
-  own.largest = logit_of_rank(best);
-  if (own.largest != no_logit) {
+  Distribution told;
+  told.largest = logit_of_rank(best);
+  if (told.largest != no_logit) {
     std::uint64_t weight = 0;
-    part.read([&](float value, int) { weight += weight_of(share_of(value, own.largest, 1)); });
-    own.total = fold_all(part, weight, Sum{});
+    part.read([&](float value, int) { weight += weight_of(share_of(value, told.largest, 1)); });
+    told.total = fold_all(part, weight, Sum{});
   }
   for (int top = 0; top < choice.top_log_probabilities; ++top) {
     if (top > 0) best = fold_all(part, mine, Largest{});
     if (mine == best) {
       const std::int64_t place = row * p.top_stride + top;
       p.top_ids[place] = static_cast<std::int32_t>(id_of_rank(best));
-      p.top_log_probabilities[place] = log_probability(logit_of_rank(best), own.largest, own.total);
+      p.top_log_probabilities[place] =
+          log_probability(logit_of_rank(best), told.largest, told.total);
       mine = best_rank_below(part, best);
     }
   }
-  return own;
+  return told;
 }
 
 // Applies mask, biases and penalties. True if logits may have changed.
@@ -187,6 +189,19 @@ __device__ std::uint32_t end_of_ties(Part& part, const Cut& cut) {
   return static_cast<std::uint32_t>(fold_all(part, last, Largest{})) + 1;
 }
 
+// Converts shares to logits of the distribution that is drawn from.
+__device__ void keep_as_logits(Part& part, const Cut& cut) {
+  const std::uint32_t ties_end = end_of_ties(part, cut);
+  __syncthreads();  // others have read their runs
+  part.rewrite([&](float share, int i) {
+    const std::uint32_t key = key_of(share);
+    const bool kept =
+        key > cut.key || (key == cut.key && static_cast<std::uint32_t>(part.begin + i) < ties_end);
+    return kept ? logit_of_share(share) : no_logit;
+  });
+  __syncthreads();
+}
+
 // The winner among the tokens that are kept. The most probable one, which always is, says how early
 // others must arrive.
 __device__ std::int32_t draw(Part& part, const SampleChoice& choice, const Cut& cut,
@@ -275,9 +290,9 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
   const float* const logits = p.logits + row * p.logits_stride;
   const std::uint64_t raw = load(part, logits + begin);
   std::uint64_t mine = raw;
-  Distribution own;
+  Distribution told;
   const bool asks = choice.top_log_probabilities >= 0;
-  if (asks) own = own_distribution(part, p, choice, row);
+  if (asks && !choice.processed) told = distribution_of(part, p, choice, row);
   if (adjust(part, p, choice) && raw != not_finite) mine = best_rank(part);
   const std::uint64_t best = fold_all(part, mine, Largest{});
   const bool finite = best != not_finite;
@@ -293,13 +308,17 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
     const Cut cut = keep(part, p, choice, largest);
     __syncthreads();
     id = draw(part, choice, cut, id_of_rank(best));
+    if (asks && choice.processed) keep_as_logits(part, cut);
+  }
+  if (asks && choice.processed) told = distribution_of(part, p, choice, row);
+  // The block that has the token's value writes what depends on it.
+  const std::int64_t at = max(id, 0) - part.begin;
+  if (asks && part.thread == 0 && at >= 0 && at < part.count) {
+    const float logit = choice.processed ? part.values[at] : usable(logits[at + part.begin]);
+    p.log_probabilities[row] = log_probability(id < 0 ? no_logit : logit, told.largest, told.total);
   }
   if (part.thread == 0 && part.rank() == 0) {
     p.ids[row] = id;
-    if (asks) {
-      p.log_probabilities[row] =
-          log_probability(id < 0 ? no_logit : usable(logits[id]), own.largest, own.total);
-    }
     if (id >= 0 && choice.counts_row >= 0) p.counts[choice.counts_row * p.counts_stride + id] += 2;
   }
   cluster.sync();  // other blocks may still read this block's memory
