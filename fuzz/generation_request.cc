@@ -8,6 +8,7 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "base/json/json.h"
+#include "engine/adapter_name.h"
 #include "server/api/adapter_request.h"
 #include "server/api/chat/chat_completion_request.h"
 #include "server/api/completions/completion_request.h"
@@ -58,7 +59,7 @@ void check(const server::GenerationFields& fields) {
   MOTLEY_CHECK(fields.request_id == motley::printable(fields.request_id), "an id of one line");
   MOTLEY_CHECK(server::charge_for(fields, {}).memory_bytes > 0, "a charge");
   for (const auto& adapter : fields.adapters)
-    MOTLEY_CHECK(server::is_adapter_name(adapter.name), "the name of an adapter");
+    MOTLEY_CHECK(motley::engine::is_adapter_name(adapter.name), "the name of an adapter");
 }
 
 // Its last message as a template might write it, with and without its end.

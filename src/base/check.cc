@@ -9,9 +9,8 @@ namespace motley {
 
 void check_failed(const char* file, int line, std::string_view condition,
                   std::string_view explanation) {
-  const std::string text =
-      cat("broken invariant at ", file, ":", line, ": ", condition, " (", explanation, ")\n");
-  log::write_before_end(text);
+  log::write_before_end(log::failure_line(
+      cat("broken invariant at ", file, ":", line, ": ", condition, " (", explanation, ")")));
   std::abort();
 }
 

@@ -73,7 +73,7 @@ std::string_view cut(std::string_view value) {
   return value;
 }
 
-std::string text_line(Level level, std::string_view event, std::initializer_list<Field> fields) {
+std::string text_line(Level level, std::string_view event, std::span<const Field> fields) {
   const std::string_view name = level_names[static_cast<std::size_t>(level)];
   std::string line = cat(timestamp(), " ", name, std::string(8 - name.size(), ' '), event);
   for (const Field& field : fields) {
@@ -88,7 +88,7 @@ std::string text_line(Level level, std::string_view event, std::initializer_list
   return line;
 }
 
-std::string json_line(Level level, std::string_view event, std::initializer_list<Field> fields) {
+std::string json_line(Level level, std::string_view event, std::span<const Field> fields) {
   std::string line = cat("{\"time\":\"", timestamp(), "\",\"level\":\"",
                          level_names[static_cast<std::size_t>(level)], "\",\"event\":");
   json::append_string(line, event);
@@ -107,14 +107,15 @@ std::string json_line(Level level, std::string_view event, std::initializer_list
   return line;
 }
 
-std::string make_line(Level level, std::string_view event, std::initializer_list<Field> fields) {
+std::string make_line(Level level, std::string_view event, std::span<const Field> fields) {
   return state().settings.format == Format::json ? json_line(level, event, fields)
                                                  : text_line(level, event, fields);
 }
 
 std::string lost_line(std::uint64_t lines) {
   if (!enabled(Level::warning)) return {};
-  return make_line(Level::warning, "log.lost", {{"lines", lines}});
+  const Field field("lines", lines);
+  return make_line(Level::warning, "log.lost", {&field, 1});
 }
 
 void write_locked(State& log, std::string_view text, LineWriter* writer) {
@@ -192,7 +193,13 @@ void write_before_end(std::string_view text) noexcept {
 
 bool enabled(Level level) { return level >= state().settings.level && level != Level::off; }
 
-void write(Level level, std::string_view event, std::initializer_list<Field> fields) noexcept {
+std::string failure_line(std::string_view message) {
+  if (state().settings.format != Format::json) return cat("motley: ", message, "\n");
+  const Field field("message", message);
+  return json_line(Level::error, "program.failed", {&field, 1});
+}
+
+void write(Level level, std::string_view event, std::span<const Field> fields) noexcept {
   if (!enabled(level)) return;
   State& log = state();
   const Result<void> written = within_memory([&] {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -68,6 +69,10 @@ void write_beside(std::string_view text) noexcept;
 // taken nothing for a second.
 void write_before_end(std::string_view text) noexcept;
 
+// The line with which a program says why it ends: "motley: MESSAGE", or an object with the event
+// program.failed where the format is JSON. With its newline.
+std::string failure_line(std::string_view message);
+
 // Borrows its contents for the call that it is an argument of. Allocates nothing.
 class Field {
  public:
@@ -102,7 +107,11 @@ class Field {
 bool enabled(Level level);
 
 // A line for which memory runs out is counted as lost.
-void write(Level level, std::string_view event, std::initializer_list<Field> fields) noexcept;
+void write(Level level, std::string_view event, std::span<const Field> fields) noexcept;
+inline void write(Level level, std::string_view event,
+                  std::initializer_list<Field> fields) noexcept {
+  write(level, event, std::span<const Field>(fields.begin(), fields.size()));
+}
 
 inline void debug(std::string_view event, std::initializer_list<Field> fields = {}) noexcept {
   write(Level::debug, event, fields);

@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cat.h"
 #include "base/json/json.h"
 #include "base/log.h"
 #include "base/system/files.h"
@@ -48,9 +49,11 @@ std::string base_of_adapter(const fs::path& folder, const fs::path& beneath) {
   return read_setting(folder / "adapter_config.json", "base_model_name_or_path", beneath);
 }
 
-ServedBase::ServedBase(fs::path folder, const std::string& name) : folder_(std::move(folder)) {
-  for (const std::string& each :
-       {name, folder_name(folder_), read_setting(folder_ / "config.json", "_name_or_path", {})}) {
+ServedBase::ServedBase(fs::path folder, std::vector<std::string> names)
+    : folder_(std::move(folder)) {
+  names.push_back(folder_name(folder_));
+  names.push_back(read_setting(folder_ / "config.json", "_name_or_path", {}));
+  for (const std::string& each : names) {
     if (!each.empty()) names_.push_back(plain_name(each));
   }
 }
@@ -63,6 +66,15 @@ bool ServedBase::is_named(std::string_view base) const {
   if (std::ranges::any_of(names_, agrees)) return true;
   std::error_code failure;
   return base.starts_with('/') && fs::equivalent(base, folder_, failure) && !failure;
+}
+
+Result<void> ServedBase::check(const fs::path& adapter, const fs::path& beneath) const {
+  const std::string base = base_of_adapter(adapter, beneath);
+  if (base.empty() || is_named(base)) return {};
+  return Error(ErrorCode::invalid_argument,
+               cat("it was trained on ", quote(base), ", and the base is ", quote(names_.front())),
+               cat("adapter ", quote(adapter.filename().string())),
+               "serve that base, or start with --any-base");
 }
 
 void ServedBase::warn(const std::string& adapter, const fs::path& folder,

@@ -1,6 +1,7 @@
 #include "cli/adapter_base.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -34,7 +35,7 @@ class AdapterBase : public testing::Test {
 TEST_F(AdapterBase, AFolderIsKnownByItsNameAndItsPath) {
   put("demo-8x/config.json", R"({"_name_or_path": "acme/Demo"})");
   fs::create_directory_symlink(folder_ / "demo-8x", folder_ / "link");
-  const ServedBase base(folder_ / "demo-8x", "served");
+  const ServedBase base(folder_ / "demo-8x", {"served"});
   for (const std::string& name :
        {std::string("served"), std::string("demo-8x"), std::string("acme/demo-8x"),
         std::string("acme/demo"), std::string("other/demo"), std::string("/data/demo-8x/"),
@@ -50,7 +51,7 @@ TEST_F(AdapterBase, AFolderIsKnownByItsNameAndItsPath) {
 TEST_F(AdapterBase, ASnapshotIsKnownByItsRepositoryWhicheverTheRevision) {
   const std::string snapshot = "hub/models--acme--demo/snapshots/" + commit;
   put(snapshot + "/config.json", "{}");
-  const ServedBase base(folder_ / snapshot, "served");
+  const ServedBase base(folder_ / snapshot, {"served"});
   EXPECT_TRUE(base.is_named("acme/demo"));
   EXPECT_TRUE(base.is_named("acme/demo@refs/pr/1"));
   EXPECT_TRUE(base.is_named("/x/models--acme--demo/snapshots/" + std::string(40, '2') + "/"));
@@ -63,15 +64,15 @@ TEST_F(AdapterBase, AnotherBaseIsWarnedOf) {
   put("same/adapter_config.json", R"({"base_model_name_or_path": "acme/base"})");
   put("other/adapter_config.json", R"({"base_model_name_or_path": "acme/other"})");
   std::vector<std::string> lines;
-  const log::Settings before = log::settings();
+  log::Settings before = log::settings();
   log::configure({.sink = [&](std::string_view line) { lines.emplace_back(line); }});
-  const ServedBase base(folder_ / "base", "base");
+  const ServedBase base(folder_ / "base", {"base"});
   for (const char* adapter : {"none", "same", "missing"}) base.warn(adapter, folder_ / adapter, {});
   EXPECT_THAT(lines, IsEmpty());
   base.warn("poet", folder_ / "other", {});
   // Files of a client's folder are read below its root only.
   base.warn("poet", folder_ / "other", "/elsewhere");
-  log::configure(before);
+  log::configure(std::move(before));
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_THAT(lines.front(), AllOf(HasSubstr("adapter.other_base"), HasSubstr("adapter=poet"),
                                    HasSubstr("trained_on=acme/other"), HasSubstr("base=base")));

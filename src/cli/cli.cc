@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/cat.h"
+#include "base/log.h"
 #include "base/spelling.h"
 #include "base/system/out_of_memory.h"
 #include "base/version.h"
@@ -94,6 +95,7 @@ Result<void> dispatch(std::span<const std::string> words, const Environment& env
   const auto command = find_command(known, first);
   if (command == known.end()) return unknown_command(first);
   if (std::ranges::any_of(rest, is_help)) return output(usage(command->spec)), Result<void>();
+  if (command->logs) prepare_log(rest);
   MOTLEY_TRY(Arguments arguments, Arguments::parse(command->spec, rest));
   arguments.set_environment(environment);
   if (command->logs) {
@@ -118,7 +120,7 @@ int run(std::span<const std::string> words, const Environment& environment, Outp
         Output errors) {
   const Result<void> result = dispatch_within_memory(words, environment, output);
   if (result.ok()) return 0;
-  errors(cat("motley: ", result.error().message(), "\n"));
+  errors(log::failure_line(result.error().message()));
   return exit_status(result.error().code());
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 #include <limits>
+#include <mutex>
 #include <random>
 #include <set>
 
@@ -15,6 +16,7 @@
 #include "cli/adapter_text.h"
 #include "cli/options/devices.h"
 #include "cli/start_log.h"
+#include "engine/adapter_log.h"
 #include "engine/grammar/vocabulary.h"
 #include "lora/files/load.h"
 #include "model/dense_groups.h"
@@ -69,6 +71,19 @@ std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
   return bytes - std::min(bytes, part);
 }
 
+// Adapters are read again whenever they come back from disk. Thread-safe.
+class FirstTimes {
+ public:
+  bool is_first(std::string what) {
+    const std::lock_guard held(lock_);
+    return seen_.insert(std::move(what)).second;
+  }
+
+ private:
+  std::mutex lock_;
+  std::set<std::string> seen_;
+};
+
 }  // namespace
 
 Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::uint64_t> asked) {
@@ -108,12 +123,14 @@ EngineStack::Source EngineStack::from_folder(const ModelSettings& settings,
   const std::vector<std::string> own = text.adapters_with_templates();
   const auto compared = std::make_shared<AdapterText>(
       settings.model, text.config(), std::set<std::string>(own.begin(), own.end()));
-  const auto served = std::make_shared<const ServedBase>(settings.model, settings.name);
-  const auto load = [compared, served](const engine::AdapterSpec& spec,
-                                       const lora::BaseView& base) -> Result<lora::Adapter> {
+  const auto served = std::make_shared<const ServedBase>(settings.model, settings.names());
+  const auto named = std::make_shared<FirstTimes>();
+  const auto load = [compared, served, named](const engine::AdapterSpec& spec,
+                                              const lora::BaseView& base) -> Result<lora::Adapter> {
     MOTLEY_TRY(lora::Adapter adapter, lora::load_adapter(spec.path, spec.load, base));
     compared->warn(spec.name, spec.path);
-    served->warn(spec.name, spec.path, spec.load.beneath);
+    if (named->is_first(cat(spec.name, "\n", spec.path.native())))
+      served->warn(spec.name, spec.path, spec.load.beneath);
     return adapter;
   };
   return {
@@ -140,7 +157,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
   parts.done("memory of adapters");
   MOTLEY_TRY_VOID(stack->make_runner(settings, left));
   parts.done("memory of steps, keys and values");
-  MOTLEY_TRY_VOID(stack->make_executor(source.text));
+  MOTLEY_TRY_VOID(stack->make_executor(settings, source.text));
   parts.done("sampling and grammars");
   MOTLEY_TRY_VOID(stack->warm_up(before, weights));
   parts.done("first steps and graphs");
@@ -321,23 +338,31 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
 
 std::uint64_t EngineStack::pool_bytes() const { return bytes_of(*pool_); }
 
-Result<void> EngineStack::make_executor(const text::ModelText* text) {
+Result<void> EngineStack::make_executor(const ModelSettings& settings,
+                                        const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;
   std::optional<engine::GrammarTokens> tokens;
   if (text != nullptr)
     tokens = engine::grammar_tokens(text->tokenizer(), width, text->generation().end_tokens);
   samplers_ = std::make_unique<engine::SamplerMaker>(std::move(tokens), random_seed());
-  MOTLEY_TRY(executor_, engine::RunnerExecutor::create(*runner_, width));
+  MOTLEY_TRY(executor_, engine::RunnerExecutor::create(*runner_, width, settings.max_logprobs));
   return {};
 }
 
 Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings) {
   // They load concurrently; if several fail, the first is reported.
-  std::vector<std::future<Result<void>>> answers;
+  struct Load {
+    std::future<Result<void>> answer;
+    bool optional = false;
+  };
+  std::vector<Load> loads;
   std::set<std::string_view> names;
   const auto finish = [&]() -> Result<void> {
-    for (auto& answer : answers) MOTLEY_TRY_VOID(answer.get());
-    answers.clear();
+    for (Load& load : loads) {
+      Result<void> loaded = load.answer.get();
+      if (!loaded.ok() && !load.optional) return loaded;
+    }
+    loads.clear();
     return {};
   };
   for (const AdapterOption& each : settings.adapters) {
@@ -345,10 +370,10 @@ Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings
     if (!names.insert(each.name).second) MOTLEY_TRY_VOID(finish());
     // Shared, because the engine may still hold it when the value has arrived.
     const auto answer = std::make_shared<std::promise<Result<void>>>();
-    answers.push_back(answer->get_future());
-    engine.load_adapter(
-        {.name = each.name, .path = each.path, .pinned = each.pinned, .load = each.load}, false,
-        [answer](Result<void> result) { answer->set_value(std::move(result)); });
+    loads.push_back({.answer = answer->get_future(), .optional = each.optional});
+    engine::load_and_log(
+        engine, {.name = each.name, .path = each.path, .pinned = each.pinned, .load = each.load},
+        false, [answer](Result<void> result) { answer->set_value(std::move(result)); });
   }
   return finish();
 }

@@ -88,7 +88,7 @@ class EngineStack {
   Result<void> make_host_pools(const ModelSettings& settings, lora::Pool::Options pool);
   Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
-  Result<void> make_executor(const text::ModelText* text);
+  Result<void> make_executor(const ModelSettings& settings, const text::ModelText* text);
   // `before`: the device's memory when it was opened; `weights`: their bytes.
   Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);
 

@@ -4,7 +4,6 @@
 #include <exception>
 #include <system_error>
 
-#include "base/cat.h"
 #include "base/log.h"
 
 namespace motley::cli {
@@ -14,7 +13,7 @@ namespace {
 std::terminate_handler handler_before = nullptr;
 
 [[noreturn]] void end_in_words() {
-  log::write_before_end(cat("motley: ", no_thread_error().message(), "\n"));
+  log::write_before_end(log::failure_line(no_thread_error().message()));
   std::_Exit(1);
 }
 

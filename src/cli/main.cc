@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
   // Failures of earlier writes are only visible in the stream's flag.
   const bool flushed = std::fflush(stdout) == 0;
   if ((!flushed || std::ferror(stdout) != 0) && status == 0) {
-    errors("motley: can't write the result (standard output): check the disk or the pipe\n");
+    errors(motley::log::failure_line(
+        "can't write the result (standard output): check the disk or the pipe"));
     return 1;
   }
   return status;

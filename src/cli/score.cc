@@ -105,7 +105,7 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
                               .experts = model.factor_layout(),
                               .directory = on_gpu,
                               .shards = model.base_view().shards()};
-  const ServedBase base(settings.model, folder_name(settings.model));
+  const ServedBase base(settings.model, {});
   std::uint64_t pages = 0;
   for (const AdapterOption& each : settings.adapters) {
     auto adapter = lora::load_adapter(each.path, each.load, model.base_view());

@@ -19,6 +19,7 @@
 #include "base/system/out_of_memory.h"
 #include "base/system/watchdog.h"
 #include "base/units.h"
+#include "cli/check_prompt.h"
 #include "cli/command.h"
 #include "cli/forced_end.h"
 #include "cli/idle_memory.h"
@@ -26,6 +27,7 @@
 #include "cli/served_engines.h"
 #include "cli/signals.h"
 #include "cli/start_log.h"
+#include "engine/adapter_check.h"
 #include "server/api/api_error.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
@@ -51,11 +53,26 @@ struct Settings {
   bool private_prefixes = false;
   bool strict_fields = false;
   bool request_templates = false;
+  bool processed_logprobs = false;
+  bool adapter_check = true;
   server::FormNames forms;
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root;
   std::uint64_t request_memory = std::uint64_t{2} << 30;
 };
+
+Result<void> read_logprobs(const Arguments& arguments, Settings& settings) {
+  constexpr int most = engine::max_prompt_logprobs;
+  MOTLEY_TRY(const std::int64_t asked,
+             integer_option(arguments, "--max-logprobs", -1, most, engine::max_top_logprobs));
+  settings.model.max_logprobs = asked < 0 ? most : static_cast<int>(asked);
+  const std::string* const mode = arguments.value("--logprobs-mode");
+  if (mode == nullptr || *mode == "raw_logprobs") return {};
+  settings.processed_logprobs = *mode == "processed_logprobs";
+  if (settings.processed_logprobs) return {};
+  return Error(ErrorCode::invalid_argument, cat("unknown mode ", quote(*mode)), "--logprobs-mode",
+               "use raw_logprobs or processed_logprobs");
+}
 
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings;
@@ -93,7 +110,9 @@ Result<Settings> read_settings(const Arguments& arguments) {
   } else if (const auto memory = machine_memory(); memory.ok()) {
     settings.request_memory = default_request_memory(memory->total);
   }
+  MOTLEY_TRY_VOID(read_logprobs(arguments, settings));
   settings.strict_fields = arguments.has("--strict-fields");
+  settings.adapter_check = !arguments.has("--no-adapter-check");
   settings.request_templates = arguments.has("--allow-request-templates");
   if (const std::string* const form = arguments.value("--tool-form")) settings.forms.calls = *form;
   if (const std::string* const form = arguments.value("--reasoning-form"))
@@ -140,10 +159,8 @@ class Door {
   static Result<std::unique_ptr<Door>> open(const server::HttpServer::Options& options) {
     std::unique_ptr<Door> door(new Door);
     server::HttpHooks hooks{
-        .handler =
-            [door = door.get()](server::Exchange& exchange) {
-              return door->service_.load()->answer(exchange);
-            },
+        .handler = [door =
+                        door.get()](server::Exchange& exchange) { return door->answer(exchange); },
         .admit = [door = door.get()](const server::HttpHead& head) { return door->admit(head); },
         .refuse = [door = door.get()](
                       const Error& error,
@@ -159,8 +176,14 @@ class Door {
  private:
   Door() = default;
 
+  boost::asio::awaitable<void> answer(server::Exchange& exchange) {
+    if (server::Service* const service = service_) return service->answer(exchange);
+    exchange.log_quietly();
+    return exchange.send(server::Service::live_response());
+  }
   server::HeadVerdict admit(const server::HttpHead& head) {
     if (server::Service* const service = service_) return service->admit(head);
+    if (server::Service::asks_for_life(head)) return {};
     const Error loading(ErrorCode::unavailable, "the model is being loaded", "",
                         "try again in a moment");
     return {.refusal = refuse(loading, head)};
@@ -185,7 +208,7 @@ class EndsWhileLoading {
             if (signal == SIGHUP) hangup = true;
             if (signal == 0 || signal == SIGHUP) continue;
             log::write_before_end(
-                "motley: interrupted while the model was being loaded: start it again\n");
+                log::failure_line("interrupted while the model was being loaded: start it again"));
             std::_Exit(1);
           }
         }) {}
@@ -199,8 +222,13 @@ std::string host_of_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : cat("[", host, "]");
 }
 
-// Prints the address without blocking, even if the reader has stopped.
-void announce(Output output, const std::string& line) {
+// Prints the address without blocking, even if the reader has stopped. With JSON it is in the log
+// alone.
+void announce(Output output, const Settings& settings, std::uint16_t port) {
+  const std::string url = cat("http://", host_of_url(settings.http.host), ":", port);
+  log::info("serve.listening", {{"model", settings.model.name}, {"url", url}, {"port", port}});
+  if (log::settings().format == log::Format::json) return;
+  const std::string line = cat("serving ", printable(settings.model.name), " at ", url, "\n");
   pollfd reader{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&reader, 1, 1000) == 0) return log::warning("serve.output_not_read", {{"line", line}});
   output(line);
@@ -277,15 +305,23 @@ Result<void> serve_until_ended(const Serving& serving) {
   return {};
 }
 
+std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> finder_of(
+    const std::optional<AdapterDir>& dir) {
+  if (!dir) return {};
+  return [dir = *dir](const std::string& name) { return dir.find(name); };
+}
+
 // The door and the watches must outlive the service.
 server::Service::Options service_options(const Settings& settings, ServedEngines& engines,
                                          Door& door, const MappedFilesWatch& files,
-                                         Watchdog* watchdog) {
+                                         Watchdog* watchdog, engine::AdapterChecker* checker) {
   return {.planner = {.base = settings.model.name,
                       .aliases = settings.model.aliases,
                       .vocabulary = engines.config().vocabulary,
                       .max_sequence_tokens = engines.engine().max_sequence_tokens(),
                       .special_in_untrusted = settings.model.special_in_untrusted,
+                      .max_logprobs = settings.model.max_logprobs,
+                      .processed_logprobs = settings.processed_logprobs,
                       .strict_fields = settings.strict_fields,
                       .request_templates = settings.request_templates,
                       .forms = settings.forms},
@@ -298,8 +334,30 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
           .private_prefixes = settings.private_prefixes,
+          .adapter_loaded =
+              [checker](const std::string& adapter) {
+                if (checker != nullptr) checker->add(adapter);
+              },
+          .find_adapter = finder_of(settings.model.adapter_dir),
+          .adapter_dir = settings.model.adapter_dir ? settings.model.adapter_dir->folder()
+                                                    : std::filesystem::path(),
           .health = [&files] { return files.health(); },
           .request_memory_bytes = settings.request_memory};
+}
+
+// Checks that each adapter changes the model's answers, now and whenever one is loaded.
+void start_check(const text::ModelText& text, engine::Engine& engine,
+                 std::optional<engine::AdapterChecker>& checker) {
+  auto tokens = check_prompt(text.tokenizer());
+  const std::int64_t longest = engine.max_sequence_tokens();
+  if (tokens.ok() && std::ssize(*tokens) > longest)
+    tokens->resize(static_cast<std::size_t>(longest));
+  if (!tokens.ok() || tokens->size() < 2)
+    return log::info("adapter.checks_off", {{"reason", "no prompt of two tokens can be made"}});
+  checker.emplace(engine, *std::move(tokens));
+  // Others would be brought to memory, in the place of adapters that are there.
+  for (const engine::AdapterInfo& each : engine.adapters())
+    if (each.on_device) checker->add(each.name);
 }
 
 // Settings that are right on one's own machine, and may surprise where others can connect.
@@ -344,14 +402,16 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
     return std::move(loaded).error();
   }
   const std::unique_ptr<ServedEngines> engines = *std::move(loaded);
-  server::Service service(text, engines->engine(),
-                          service_options(settings, *engines, *door, watch, watching));
+  std::optional<engine::AdapterChecker> checker;
+  if (settings.adapter_check) start_check(text, engines->engine(), checker);
+  server::Service service(
+      text, engines->engine(),
+      service_options(settings, *engines, *door, watch, watching, checker ? &*checker : nullptr));
   door->lead_to(service);
   warn_of_openness(settings, door->http());
   log_forms(service.chat_format(), text);
   log::info("start.ready", {{"seconds", seconds(clock.now() - start)}});
-  announce(output, cat("serving ", printable(settings.model.name), " at http://",
-                       host_of_url(settings.http.host), ":", door->http().port(), "\n"));
+  announce(output, settings, door->http().port());
 
   const Serving serving{.signals = signals,
                         .forced_end = forced_end,
@@ -391,12 +451,24 @@ Command serve_command() {
       {"--private-prefixes", "", "shares cached prompts within one client's requests alone"},
       {"--request-memory", "SIZE",
        "for what all requests hold at once, prompts and answers (2G, at most a quarter of memory)"},
+      {"--max-logprobs", "N",
+       "alternatives to a token that requests may ask for: of an answer's at most 20, of a "
+       "prompt's at most 1024; -1: as many (20)"},
+      {"--logprobs-mode", "MODE",
+       "raw_logprobs: the model's own; processed_logprobs: of the distribution that is drawn from "
+       "(raw_logprobs)"},
       {"--strict-fields", "", "refuses requests with fields that are not known"},
       {"--allow-request-templates", "", "takes chat_template of a request"},
       {"--tool-form", "NAME",
        "how the model writes calls of tools (default: as its template shows)"},
       {"--reasoning-form", "NAME", "how it marks its reasoning (default: as its template shows)"},
       {"--allow-adapter-loading", "", "lets clients load and unload adapters"},
+      {"--adapter-dir", "DIR",
+       "serves the adapters in this folder by their folders' names; a new one is loaded when a "
+       "request names it"},
+      {"--any-base", "", "serves adapters in --adapter-dir that were trained on another base"},
+      {"--no-adapter-check", "",
+       "does not try each loaded adapter on a short prompt, to warn of one that changes nothing"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"},
       {"--config", "FILE", "YAML or JSON of these options; the command line wins"}};
@@ -409,12 +481,12 @@ Command serve_command() {
                .positionals = {"MODEL"},
                .options = std::move(options),
                .examples = {"motley serve models/demo --adapter cynic=models/demo/adapters/cynic",
-                            "motley serve models/demo --allow-adapter-loading --adapter-root "
-                            "models/demo/adapters --port 0",
+                            ("motley serve models/demo --allow-adapter-loading --adapter-root "
+                             "models/demo/adapters --port 0"),
                             "motley serve Qwen/Qwen3-30B-A3B --adapter poet=acme/poet-lora@v2",
                             "motley serve models/demo --dp 2",
-                            "motley serve models/demo --enable-lora --lora-modules "
-                            "cynic=models/demo/adapters/cynic --served-model-name demo fable",
+                            ("motley serve models/demo --enable-lora --lora-modules "
+                             "cynic=models/demo/adapters/cynic --served-model-name demo fable"),
                             "motley serve models/demo --host 0.0.0.0 --api-key-file keys.txt"},
                .others = OthersOptions::all},
       .run = run_serve};

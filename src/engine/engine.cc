@@ -73,6 +73,7 @@ class ThreadedEngine final : public Replica {
         options_(options),
         bounds_(bounds_of(executor_->limits())),
         max_ranks_(executor_->limits().mix_rank),
+        page_bytes_(store_->usage().page_bytes),
         scheduler_(executor_, store_, clock_,
                    {.adapter_patience = options.adapter_patience,
                     .max_adapters = options.max_adapters,
@@ -122,7 +123,7 @@ class ThreadedEngine final : public Replica {
       const std::lock_guard held(lock_);
       known = directory_.find(name);
     }
-    return known == nullptr ? std::nullopt : std::optional(known->info);
+    return known == nullptr ? std::nullopt : std::optional(described(*known));
   }
   // Adapters are copied without the lock, which steps need too.
   Stats stats() const override {
@@ -134,7 +135,7 @@ class ThreadedEngine final : public Replica {
       named = directory_.list();
     }
     stats.adapters.reserve(named.size());
-    for (const AdapterDirectory::Shared& each : named) stats.adapters.push_back(each->info);
+    for (const AdapterDirectory::Shared& each : named) stats.adapters.push_back(described(*each));
     return stats;
   }
   Standing standing(std::span<const ScaledAdapter> adapters) const override {
@@ -179,10 +180,21 @@ class ThreadedEngine final : public Replica {
   }
 
  private:
+  // With where its bytes are now.
+  AdapterInfo described(const AdapterDirectory::Named& named) const {
+    AdapterInfo info = named.info;
+    const AdapterStore::Memory memory = store_->memory_of(info.name, named.version);
+    info.on_device = memory.device;
+    info.in_host = memory.host;
+    info.bytes = info.pages * page_bytes_;
+    return info;
+  }
+
   static RequestBounds bounds_of(const Executor::Limits& limits) {
     return {.vocabulary = limits.vocabulary,
             .sequence_tokens =
-                longest_sequence(limits.sequence_tokens, limits.pages, limits.page_tokens)};
+                longest_sequence(limits.sequence_tokens, limits.pages, limits.page_tokens),
+            .prompt_top = limits.prompt_top};
   }
 
   // Each request allocates the message that cancels it in advance, so that cancelling it once
@@ -216,7 +228,7 @@ class ThreadedEngine final : public Replica {
       if (known == nullptr)
         return Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)), "adapters",
                      "name one that is loaded");
-      ranks += known->rank;
+      ranks += known->info.rank;
       const std::string& exclusive = known->exclusive;
       if (exclusive.empty() || (request.adapters.size() == 1 && each.scale == 1)) continue;
       return Error(ErrorCode::invalid_argument,
@@ -265,7 +277,7 @@ class ThreadedEngine final : public Replica {
   std::string ranks_locked(const Request& request) const {
     std::vector<std::string> each;
     for (const ScaledAdapter& adapter : request.adapters)
-      each.push_back(cat(quote(adapter.name), " (", directory_.find(adapter.name)->rank, ")"));
+      each.push_back(cat(quote(adapter.name), " (", directory_.find(adapter.name)->info.rank, ")"));
     return join(each, " and ");
   }
 
@@ -346,7 +358,7 @@ class ThreadedEngine final : public Replica {
   Result<void> post(Messages& message) {
     const std::lock_guard held(lock_);
     if (broken_) return *broken_;
-    if (ended_) return stopping_error();
+    if (closed_) return stopping_error();
     inbox_.splice(inbox_.end(), message);
     woken_.notify_one();
     return {};
@@ -423,7 +435,10 @@ class ThreadedEngine final : public Replica {
     } else if (idle) {
       woken_.wait(held, something);
     }
-    if (finished_locked()) return false;
+    if (finished_locked()) {
+      closed_ = true;
+      return false;
+    }
     store_done_ = false;
     sampler_ready_ = false;
     for (const Message& message : inbox_) {
@@ -540,7 +555,8 @@ class ThreadedEngine final : public Replica {
   const Clock* clock_;
   Options options_;
   RequestBounds bounds_;
-  int max_ranks_;  // of a request's adapters together; 0: unlimited
+  int max_ranks_;             // of a request's adapters together; 0: unlimited
+  std::uint64_t page_bytes_;  // of adapters' memory
 
   // Owned by the engine's thread:
   Scheduler scheduler_;
@@ -573,6 +589,7 @@ class ThreadedEngine final : public Replica {
   bool store_done_ = false;
   bool sampler_ready_ = false;
   bool stopping_ = false;
+  bool closed_ = false;  // takes no more messages
   bool ended_ = false;
   std::optional<Error> broken_;
   Stats stats_;

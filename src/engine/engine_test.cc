@@ -318,6 +318,49 @@ TEST(Engine, PublishesWhatChangesOfEachAdapter) {
   EXPECT_EQ(world.engine->adapter("a1").value().pages, 2);
 }
 
+TEST(Engine, CountsTheRequestsOfEachAdapter) {
+  EngineWorld world;
+  world.store.put("a", 1, 1);
+  world.store.put("b", 1, 2);
+  ASSERT_TRUE(world.load("a").ok());
+  ASSERT_TRUE(world.load("b").ok());
+  ASSERT_TRUE(world.load("a", true).ok());
+  const auto ask = [&](std::vector<ScaledAdapter> adapters, bool internal = false) {
+    const auto sink = std::make_shared<WaitingSink>();
+    const Request request{.tokens = prompt(5),
+                          .adapters = std::move(adapters),
+                          .max_tokens = 4,
+                          .internal = internal};
+    ASSERT_TRUE(world.engine->submit(request, sink).ok());
+    sink->wait();
+  };
+  ask({});
+  ask({{"a"}});
+  ask({{"a"}, {"b", 0.5F}});
+  ask({{"b"}}, true);
+  ask({}, true);
+  world.engine->shutdown(Engine::Drain::finish);
+  const Stats stats = world.engine->stats();
+  EXPECT_EQ(stats.requests, 3U);
+  EXPECT_EQ(stats.begun_tokens, 15U);
+  EXPECT_EQ(stats.generated_tokens, 12U);
+  EXPECT_EQ(stats.finished_length, 3U);
+  EXPECT_EQ(stats.prefill_time.count, 3U);
+  EXPECT_EQ(stats.answer_lengths.count, 3U);
+  EXPECT_EQ(stats.adapter_replacements, 1U);
+  EXPECT_EQ(stats.base_traffic.generated_tokens, 4U);
+  ASSERT_EQ(stats.adapters.size(), 2U);
+  const AdapterInfo& a = stats.adapters[0];
+  ASSERT_NE(a.traffic, nullptr);
+  EXPECT_EQ(a.traffic->generated_tokens, 8U);
+  EXPECT_EQ(a.traffic->prompt_tokens, 10U);
+  EXPECT_EQ(a.traffic->finished_length, 2U);
+  EXPECT_EQ(a.traffic->time_to_first_token.count, 2U);
+  EXPECT_EQ(a.traffic->time_per_token.count, 6U);
+  ASSERT_NE(stats.adapters[1].traffic, nullptr);
+  EXPECT_EQ(stats.adapters[1].traffic->generated_tokens, 4U);
+}
+
 // Steps of a new adapter are prepared while the engine is idle, before any request.
 TEST(Engine, MakesReadyForLoadedAdaptersWhileItIsIdle) {
   EngineWorld world;

@@ -26,7 +26,9 @@ struct TokenEvent {
 struct PromptEvent {
   std::int64_t first = 0;
   std::span<const float> logprobs = {};  // [pieces]
-  std::span<const TopLogprob> top = {};  // [pieces, top_logprobs]: the most probable tokens there
+  // [pieces], or empty: among all tokens by log-probability, from 1 on; equal ones by rising id.
+  std::span<const std::int32_t> ranks = {};
+  std::span<const TopLogprob> top = {};  // [pieces, prompt_top]: the most probable tokens there
 };
 
 enum class FinishReason : std::uint8_t {

@@ -36,6 +36,7 @@ struct ChunkOutput {
   int top = 0;
   // Results, one for each of `scored`; valid until the next step.
   std::span<const float> logprobs = {};
+  std::span<const std::int32_t> ranks = {};
   std::span<const TopLogprob> logprobs_top = {};  // [scored, top]
   bool scores_finite = true;                      // false: a logit for these has overflowed
 
@@ -56,6 +57,7 @@ class Executor {
     std::int64_t pages = 0;
     std::int64_t page_tokens = 0;
     std::int64_t vocabulary = 0;
+    int prompt_top = max_top_logprobs;  // alternatives to a prompt's token
     // The largest rank of one adapter, and of all adapters of a request together; 0: unlimited.
     // They allow refusing what takes() would refuse before adapters are loaded.
     int adapter_rank = 0;

@@ -12,7 +12,8 @@ namespace motley::engine {
 using RequestId = std::uint64_t;
 
 inline constexpr int max_choices = 128;
-inline constexpr int max_top_logprobs = 20;
+inline constexpr int max_top_logprobs = 20;       // of an answer's tokens
+inline constexpr int max_prompt_logprobs = 1024;  // of a prompt's, where the executor allows it
 
 // An adapter of a request, and its scale.
 struct ScaledAdapter {
@@ -40,10 +41,13 @@ struct Request {
   int priority = 0;
   // The sender, for fairness between clients: an address without its port, or another identifier.
   std::string client = {};
+  // The server's own: appears in no count of requests and their tokens.
+  bool internal = false;
   // Prompt pages are shared only among requests with the same salt.
   std::string cache_salt = {};
-  // Log-probabilities of the prompt's tokens, each with `sampling.top_logprobs` tops (for `echo`).
+  // Log-probabilities of the prompt's tokens, each with `prompt_top` alternatives.
   bool prompt_logprobs = false;
+  int prompt_top = 0;
 };
 
 }  // namespace motley::engine

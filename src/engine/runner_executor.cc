@@ -32,11 +32,13 @@ class Unwinding {
 }  // namespace
 
 Result<std::unique_ptr<RunnerExecutor>> RunnerExecutor::create(runner::Runner& runner,
-                                                               std::int64_t vocabulary) {
+                                                               std::int64_t vocabulary,
+                                                               int prompt_top) {
   const runner::Runner::Options& steps = runner.options();
   MOTLEY_TRY(std::unique_ptr<PromptScores> scores,
-             PromptScores::create(runner.device(),
-                                  {.rows = steps.max_rows, .piece_rows = steps.logit_rows}));
+             PromptScores::create(
+                 runner.device(),
+                 {.rows = steps.max_rows, .piece_rows = steps.logit_rows, .top = prompt_top}));
   SamplingBatch::Options sampled{.rows = std::max(steps.max_sequences, steps.logit_rows),
                                  .piece_rows = steps.logit_rows,
                                  .vocabulary = vocabulary,
@@ -74,6 +76,7 @@ Executor::Limits RunnerExecutor::limits() const {
           .pages = runner_->kv().pages(),
           .page_tokens = runner::KvMemory::page_tokens,
           .vocabulary = vocabulary_,
+          .prompt_top = scores_->top(),
           .adapter_rank = mixes ? mixes->rank : 0,
           .mix_rank = mixes ? mixes->rank_sum : 0};
 }

@@ -23,7 +23,8 @@ class RunnerExecutor final : public Executor {
   // The runner must outlive it, and must not give pages to other callers. Allocates all memory that
   // it will need.
   static Result<std::unique_ptr<RunnerExecutor>> create(runner::Runner& runner,
-                                                        std::int64_t vocabulary);
+                                                        std::int64_t vocabulary,
+                                                        int prompt_top = max_top_logprobs);
 
   Limits limits() const override;
   Result<void> takes(const lora::Mix& mix) const override { return runner_->takes(mix); }

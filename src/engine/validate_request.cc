@@ -86,6 +86,9 @@ Result<void> validate_sampling(const Request& request, const RequestBounds& boun
   MOTLEY_TRY_VOID(
       in_range("top_logprobs", sampling.top_logprobs, 0,
                static_cast<double>(std::min<std::int64_t>(max_top_logprobs, bounds.vocabulary))));
+  MOTLEY_TRY_VOID(
+      in_range("prompt_logprobs", request.prompt_top, 0,
+               static_cast<double>(std::min<std::int64_t>(bounds.prompt_top, bounds.vocabulary))));
   if (sampling.min_tokens < 0 || sampling.min_tokens > request.max_tokens)
     return refused("min_tokens", cat(sampling.min_tokens, " is out of range"),
                    "use a number from 0 to max_tokens");

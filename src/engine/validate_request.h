@@ -10,6 +10,7 @@ namespace motley::engine {
 struct RequestBounds {
   std::int64_t vocabulary = 0;
   std::int64_t sequence_tokens = 0;  // of the longest sequence that can run
+  std::int64_t prompt_top = max_top_logprobs;
 };
 
 // An error names the first field that is out of range.

@@ -33,4 +33,16 @@ bool SiteSet::covers(const SiteSet& other) const {
   return missing == 0;
 }
 
+std::vector<std::string_view> SiteSet::projections() const {
+  std::vector<std::string_view> names;
+  for (std::size_t projection = 0; projection < projection_count; ++projection) {
+    for (std::size_t at = projection; at < kinds_.size(); at += projection_count) {
+      if (kinds_[at] == 0) continue;
+      names.push_back(name(static_cast<Projection>(projection)));
+      break;
+    }
+  }
+  return names;
+}
+
 }  // namespace motley::lora

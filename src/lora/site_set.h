@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "lora/site.h"
@@ -25,6 +26,8 @@ class SiteSet {
   void add(Site site, std::uint8_t kinds);
   void include(const SiteSet& other);
   bool covers(const SiteSet& other) const;
+  // The names of the projections that are touched in any layer, each once.
+  std::vector<std::string_view> projections() const;
   bool has(Site site, Kind kind) const {
     const std::size_t at = index_of(site);
     return at < kinds_.size() && (kinds_[at] & kind) != 0;

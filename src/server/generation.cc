@@ -65,6 +65,7 @@ class Generation {
       co_await stream();
     else
       co_await collect();
+    log_counts();
   }
 
  private:
@@ -113,6 +114,26 @@ class Generation {
     return plan_.write_error(error, exchange_.request().id);
   }
 
+  void log_counts() {
+    const TokenCounts& start = transcript_.counts_at_start();
+    exchange_.log_field({"prompt_tokens", start.prompt});
+    exchange_.log_field({"cached_tokens", start.cached});
+    exchange_.log_field({"completion_tokens", transcript_.counts().completion});
+    if (exchange_.gone()) return exchange_.log_field({"end", "cancelled"});
+    if (failure()) return exchange_.log_field({"end", "error"});
+    exchange_.log_field({"end", ended_stop_ && ended_length_ ? "stop,length"
+                                : ended_length_              ? "length"
+                                                             : "stop"});
+  }
+
+  std::optional<ChoiceUpdate> take(EngineNews news) {
+    if (std::holds_alternative<ChoiceToken>(news.what)) exchange_.log_first_token();
+    auto update = transcript_.take(std::move(news));
+    if (update && update->end)
+      (*update->end == EndOfChoice::stop ? ended_stop_ : ended_length_) = true;
+    return update;
+  }
+
   bool goes_on() const { return !transcript_.done() && !exchange_.gone() && !cut_; }
 
   std::optional<Error> failure() const {
@@ -159,7 +180,7 @@ class Generation {
     while (goes_on()) {
       std::vector<EngineNews> arrived = co_await next_news();
       for (EngineNews& each : arrived) {
-        if (const auto update = transcript_.take(std::move(each))) plan_.reply->keep(*update);
+        if (const auto update = take(std::move(each))) plan_.reply->keep(*update);
       }
       cancel_stopped();
       charge_kept();
@@ -184,7 +205,7 @@ class Generation {
       std::string events;
       std::vector<EngineNews> arrived = co_await next_news();
       for (EngineNews& each : arrived) {
-        const auto update = transcript_.take(std::move(each));
+        const auto update = take(std::move(each));
         if (!update) continue;
         std::string more = plan_.reply->events(*update, transcript_);
         if (more.empty()) more = plan_.reply->more_events(transcript_);
@@ -207,7 +228,10 @@ class Generation {
     }
     // A named variable, because g++ 12 destroys temporaries of a conditional inside co_await twice.
     std::string last = plan_.reply->last_events(transcript_);
-    if (why) last = plan_.reply->failure_events(*why);
+    if (why) {
+      exchange_.log_error(written(*why));
+      last = plan_.reply->failure_events(*why);
+    }
     while (!last.empty() && !exchange_.gone()) {
       co_await say(std::move(last));
       last = plan_.reply->more_events(transcript_);
@@ -235,7 +259,9 @@ class Generation {
   std::vector<engine::RequestId> ids_;
   std::size_t charged_ = plan_.charge.kept_bytes;  // for what is kept of the answer
   std::optional<Error> cut_;
-  bool begun_ = false;      // the stream
+  bool begun_ = false;  // the stream
+  bool ended_stop_ = false;
+  bool ended_length_ = false;
   bool cancelled_ = false;  // all of them
 };
 

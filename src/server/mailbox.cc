@@ -20,8 +20,8 @@ std::size_t bytes_of(const EngineNews& news) {
   if (const auto* const token = std::get_if<ChoiceToken>(&news.what))
     bytes += token->token.top.size() * sizeof(engine::TopLogprob);
   if (const auto* const scores = std::get_if<PromptScores>(&news.what))
-    bytes +=
-        scores->logprobs.size() * sizeof(float) + scores->top.size() * sizeof(engine::TopLogprob);
+    bytes += scores->logprobs.size() * sizeof(float) + scores->ranks.size() * sizeof(std::int32_t) +
+             scores->top.size() * sizeof(engine::TopLogprob);
   return bytes;
 }
 
@@ -37,6 +37,7 @@ class Sink final : public engine::RequestSink {
     tell([&] {
       return PromptScores{.first = event.first,
                           .logprobs = {event.logprobs.begin(), event.logprobs.end()},
+                          .ranks = {event.ranks.begin(), event.ranks.end()},
                           .top = {event.top.begin(), event.top.end()}};
     });
   }

@@ -61,16 +61,40 @@ json::Object tokenizer_object(const text::TokenizerConfig& config) {
   return object;
 }
 
+std::string last_part(const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::path(path).lexically_normal();
+  return whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
+}
+
+// In the states of adapters: an adapter that is nowhere in memory is absent, and loaded on request.
+std::string_view state_of(const engine::AdapterInfo& adapter) {
+  if (adapter.on_device) return "ready";
+  return adapter.state == engine::AdapterState::loading ? "loading" : "absent";
+}
+
+void add_adapter(json::Object& object, const engine::AdapterInfo& adapter) {
+  object.add("version", adapter.version);
+  object.add("state", state_of(adapter));
+  object.add("level", adapter.on_device ? "gpu" : adapter.in_host ? "cpu" : "disk");
+  object.add("pinned", adapter.pinned);
+  object.add("rank", adapter.rank);
+  json::Array modules;
+  for (const std::string_view module : adapter.modules) modules.emplace_back(module);
+  object.add("modules", std::move(modules));
+  object.add("bytes", static_cast<std::int64_t>(adapter.bytes));
+}
+
 }  // namespace
 
 json::Object Service::model_object(std::string_view id, const engine::AdapterInfo* adapter) const {
   const std::string& base = options_.planner.base;
   json::Object object{
       {"id", id}, {"object", "model"}, {"created", started_}, {"owned_by", "motley"}};
-  // The adapter's path is not shown.
-  object.add("root", adapter == nullptr ? std::string_view(base) : id);
+  // Of an adapter's path only the last part is shown.
+  object.add("root", adapter == nullptr ? base : last_part(adapter->path));
   object.add("parent", adapter == nullptr ? json::Value() : json::Value(base));
   object.add("max_model_len", options_.planner.max_sequence_tokens);
+  if (adapter != nullptr) add_adapter(object, *adapter);
   return object;
 }
 
@@ -89,7 +113,8 @@ asio::awaitable<void> Service::one_model(Exchange& exchange) {
       unescaped(plain_path(exchange.request().path).substr(model_prefix.size()));
   const std::string& base = options_.planner.base;
   const std::string id = without_alias(asked, base, options_.planner.aliases);
-  const auto adapter = engine_.adapter(adapter_part(id, base));
+  auto adapter = engine_.adapter(asked);
+  if (!adapter) adapter = engine_.adapter(adapter_part(id, base));
   if (id == base)
     co_await exchange.send(json_response(json::write(model_object(asked, nullptr))));
   else if (adapter)
@@ -113,6 +138,8 @@ asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   if (!planned.ok()) co_return planned;
+  Result<void> brought = co_await bring_adapters(exchange, planned->adapters);
+  if (!brought.ok()) co_return std::move(brought).error();
   for (const engine::ScaledAdapter& each : planned->adapters)
     if (!engine_.adapter(each.name))
       co_return unknown_model(planned->model, options_.planner.base, engine_.adapters());

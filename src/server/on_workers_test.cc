@@ -29,6 +29,9 @@ class LeavingExchange final : public Exchange {
   void replace_body(std::string) override {}
   void add_header(std::string, std::string) override {}
   void log_quietly() override {}
+  void log_field(LogField) override {}
+  void log_error(const HttpResponse&) override {}
+  void log_first_token() override {}
   int status() const override { return 0; }
   asio::awaitable<void> send(HttpResponse) override { co_return; }
   asio::awaitable<void> send_pieces(HttpResponse, PieceSource) override { co_return; }

@@ -11,6 +11,7 @@
 
 #include "base/cat.h"
 #include "base/units.h"
+#include "engine/adapter_log.h"
 #include "server/api/adapter_request.h"
 #include "server/api/api_error.h"
 #include "server/api/messages/error.h"
@@ -71,6 +72,17 @@ std::string ready_body(const std::vector<engine::Engine::LostReplica>& lost) {
   return json::write(body);
 }
 
+// What a request asks for, as it names it.
+void log_model(Exchange& exchange, const GenerationPlan& plan) {
+  constexpr std::size_t max_name = 256;
+  exchange.log_field({"model", printable(std::string_view(plan.model).substr(0, max_name))});
+  if (plan.requests.empty() || plan.requests.front().adapters.size() < 2) return;
+  std::vector<std::string_view> names;
+  for (const engine::ScaledAdapter& each : plan.requests.front().adapters)
+    names.push_back(each.name);
+  exchange.log_field({"adapters", printable(join(names, ","))});
+}
+
 // Counts a request while it is being answered.
 class InAnswer {
  public:
@@ -87,8 +99,17 @@ class InAnswer {
   std::atomic<std::int64_t>& answering_;
 };
 
-GenerationPlanner::Options within(const RequestLimits& limits, GenerationPlanner::Options options) {
+// `service` must outlive the planner.
+GenerationPlanner::Options planner_options(const Service::Options& service,
+                                           const RequestLimits& limits, engine::Engine& engine) {
+  GenerationPlanner::Options options = service.planner;
   options.limits = limits;
+  options.is_adapter = [&engine, &find = service.find_adapter](const std::string& name) {
+    if (engine.adapter(name)) return true;
+    if (!find) return false;
+    const auto found = find(name);
+    return !found.ok() || found->has_value();
+  };
   return options;
 }
 
@@ -134,7 +155,8 @@ struct Service::Route {
             .answer = answer,
             .max_body_bytes = adapter_body_bytes,
             .for_pages = false,
-            .exact_path = true};
+            .exact_path = true,
+            .write_error = adapter_error};
   }
   constexpr Route and_posts() const {
     Route route = *this;
@@ -152,6 +174,9 @@ std::span<const Service::Route> Service::routes() {
   static constexpr std::array all = {
       Route::get_always("/", &Service::playground),
       Route::get_always("/health", &Service::health),
+      Route::get_always("/livez", &Service::live),
+      Route::get_always("/liveness", &Service::live),
+      Route::get_always("/readyz", &Service::health),
       Route::get_always("/ping", &Service::ping).and_posts(),
       Route::get_always("/metrics", &Service::metrics).with_exact_path(),
       Route::get("/version", &Service::version),
@@ -180,9 +205,19 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
       keys_(options_.keys),
       origins_(options_.origins),
       budget_(options_.request_memory_bytes, options_.request_memory_bytes / 2),
-      planner_(text_, within(limits_within(budget_.max_address_bytes()), options_.planner)),
+      planner_(text_,
+               planner_options(options_, limits_within(budget_.max_address_bytes()), engine_)),
       started_(std::time(nullptr)),
+      shared_loads_(engine_, options_.adapter_loaded),
       workers_({.threads = options_.workers}) {}
+
+HttpResponse Service::live_response() { return json_response(R"({"status":"alive"})"); }
+
+bool Service::asks_for_life(const HttpHead& head) {
+  const std::string path = plain_path(head.path);
+  return (head.method == "GET" || head.method == "HEAD") &&
+         (path == "/livez" || path == "/liveness");
+}
 
 HttpResponse Service::refuse(const Error& error, const HttpHead& head) {
   HttpResponse response = error_writer(head.path)(error, head.id);
@@ -363,6 +398,11 @@ asio::awaitable<void> Service::health(Exchange& exchange) {
     co_await exchange.send(error_response(health.error()));
 }
 
+asio::awaitable<void> Service::live(Exchange& exchange) {
+  exchange.log_quietly();
+  co_await exchange.send(live_response());
+}
+
 asio::awaitable<void> Service::ping(Exchange& exchange) {
   exchange.log_quietly();
   const Result<void> health = check_health();
@@ -373,9 +413,11 @@ asio::awaitable<void> Service::ping(Exchange& exchange) {
 
 asio::awaitable<void> Service::metrics(Exchange& exchange) {
   exchange.log_quietly();
-  std::string page =
-      metrics_page(engine_.stats(), counts_, seconds_of_the_epoch(),
-                   {.used_bytes = budget_.used_bytes(), .limit_bytes = budget_.max_bytes()});
+  std::string page = metrics_page(engine_.stats(), counts_,
+                                  {.model = options_.planner.base,
+                                   .now = seconds_of_the_epoch(),
+                                   .used_bytes = budget_.used_bytes(),
+                                   .limit_bytes = budget_.max_bytes()});
   if (options_.http_stats) page += http_metrics(options_.http_stats());
   page += process_metrics(options_.watchdog);
   co_await exchange.send(text_response("plain; version=0.0.4", std::move(page)));
@@ -444,6 +486,28 @@ Result<void> Service::charge(GenerationPlan& plan, const std::string& client,
       "", "try again later, or send fewer at once");
 }
 
+asio::awaitable<Result<void>> Service::bring_adapters(
+    Exchange& exchange, const std::vector<engine::ScaledAdapter>& adapters) {
+  if (!options_.find_adapter) co_return Result<void>();
+  for (const engine::ScaledAdapter& each : adapters) {
+    if (engine_.adapter(each.name)) continue;
+    std::atomic<bool> gone = false;
+    const auto find = [&] { return options_.find_adapter(each.name); };
+    const auto found = co_await on_workers(workers_, exchange, gone, find);
+    const auto refused = [&](const Error& error) {
+      const std::filesystem::path folder = options_.adapter_dir / each.name;
+      return at_field(without_server_paths(error, folder, each.name), "model");
+    };
+    if (!found.ok()) co_return refused(found.error());
+    if (!*found) continue;
+    const Result<void> loaded = co_await outcome_of(
+        exchange.executor(),
+        [&](const engine::Engine::Done& done) { shared_loads_.load(**found, done); });
+    if (!loaded.ok()) co_return refused(loaded.error());
+  }
+  co_return Result<void>();
+}
+
 asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationPlan> planning) {
   const InAnswer counted(begun_, answering_);
   const std::string client = exchange.request().address;
@@ -451,7 +515,13 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
   exchange.drop_body();
   MemoryBudget::Share share(budget_, client);
   if (exchange.gone()) co_return;
+  if (planned.ok()) log_model(exchange, *planned);
   Result<void> admitted = planned.ok() ? charge(*planned, client, share) : planned.error();
+  if (admitted.ok()) {
+    const std::vector<engine::ScaledAdapter> named = planned->requests.front().adapters;
+    admitted = co_await bring_adapters(exchange, named);
+  }
+  if (exchange.gone()) co_return;
   const ErrorWriter write_error = error_writer(exchange.request().path);
   if (!admitted.ok()) {
     co_await exchange.send(write_error(admitted.error(), exchange.request().id));
@@ -486,19 +556,22 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
   };
   const auto wanted = co_await on_workers(workers_, exchange, gone, read);
   if (!wanted.ok()) {
-    co_await exchange.send(error_response(wanted.error()));
+    co_await exchange.send(adapter_error(wanted.error(), {}));
     co_return;
   }
   const auto loaded = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
-    engine_.load_adapter(wanted->spec, wanted->replace, std::move(done));
+    engine::load_and_log(engine_, wanted->spec, wanted->replace, std::move(done));
   });
-  if (loaded.ok())
+  if (loaded.ok()) {
+    if (options_.adapter_loaded) options_.adapter_loaded(wanted->spec.name);
     co_await exchange.send(
         text_response("plain", cat("Success: adapter '", wanted->spec.name, "' is loaded.")));
-  else
-    co_await exchange.send(
-        error_response(at_field(without_server_paths(loaded.error(), wanted->spec.path, sent),
-                                is_about_name(loaded.error().code()) ? "lora_name" : "lora_path")));
+    co_return;
+  }
+  co_await exchange.send(
+      adapter_error(at_field(without_server_paths(loaded.error(), wanted->spec.path, sent),
+                             is_about_name(loaded.error().code()) ? "lora_name" : "lora_path"),
+                    {}));
 }
 
 asio::awaitable<void> Service::unload_adapter(Exchange& exchange) {
@@ -509,17 +582,17 @@ asio::awaitable<void> Service::unload_adapter(Exchange& exchange) {
   };
   const auto name = co_await on_workers(workers_, exchange, gone, read);
   if (!name.ok()) {
-    co_await exchange.send(error_response(name.error()));
+    co_await exchange.send(adapter_error(name.error(), {}));
     co_return;
   }
   const auto unloaded = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
-    engine_.unload_adapter(*name, std::move(done));
+    engine::unload_and_log(engine_, *name, std::move(done));
   });
   if (unloaded.ok())
     co_await exchange.send(
         text_response("plain", cat("Success: adapter '", *name, "' is unloaded.")));
   else
-    co_await exchange.send(error_response(at_field(unloaded.error(), "lora_name")));
+    co_await exchange.send(adapter_error(at_field(unloaded.error(), "lora_name"), {}));
 }
 
 }  // namespace motley::server

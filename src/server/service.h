@@ -18,8 +18,9 @@
 #include "server/http/exchange.h"
 #include "server/http/http_stats.h"
 #include "server/http/memory_budget.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/origin_policy.h"
+#include "server/shared_loads.h"
 
 namespace motley::server {
 
@@ -37,6 +38,13 @@ class Service {
     // Prompts share the prefix cache with those of the same client alone.
     bool private_prefixes = false;
     int workers = 2;  // threads that parse, render and tokenise
+    // Called with the name of each adapter that was loaded for a client; may be empty.
+    std::function<void(const std::string&)> adapter_loaded = {};
+    // An adapter that requests name and that is not loaded, in the folder adapter_dir: nothing if
+    // there is none, and an error if it cannot be loaded. Reads files. Empty: only adapters that
+    // are loaded are served.
+    std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> find_adapter = {};
+    std::filesystem::path adapter_dir = {};
     // Health of what is neither the engine's nor the service's; may be empty.
     std::function<Result<void>()> health = {};
     // The memory of all requests together; see request_charge.h.
@@ -59,6 +67,11 @@ class Service {
   // The error format for clients of a path, whether the route exists or not.
   static ErrorWriter error_writer(std::string_view path);
 
+  // Whether a request only asks if the process lives, which has an answer before the model is
+  // loaded; and that answer.
+  static bool asks_for_life(const HttpHead& head);
+  static HttpResponse live_response();
+
   // Thread-safe: later requests need one of these keys. Whether any is needed stays as it was.
   void set_keys(ApiKeys keys) { keys_.replace(std::move(keys)); }
 
@@ -79,6 +92,7 @@ class Service {
   Answer dispatch(Exchange& exchange, const Route& route);
   Answer playground(Exchange& exchange);
   Answer health(Exchange& exchange);
+  Answer live(Exchange& exchange);
   Answer ping(Exchange& exchange);
   Answer metrics(Exchange& exchange);
   Answer list_models(Exchange& exchange);
@@ -109,6 +123,9 @@ class Service {
   boost::asio::awaitable<Result<TokenizePlan>> tokens(Exchange& exchange,
                                                       Planning<TokenizePlan> planning,
                                                       MemoryBudget::Share& share);
+  // Loads those that are not loaded and that find_adapter finds.
+  boost::asio::awaitable<Result<void>> bring_adapters(
+      Exchange& exchange, const std::vector<engine::ScaledAdapter>& adapters);
   void say(const Notices& notices, Exchange& exchange);
   Result<void> charge(GenerationPlan& plan, const std::string& client, MemoryBudget::Share& share);
 
@@ -124,6 +141,7 @@ class Service {
   std::atomic<bool> shutting_down_{false};
   std::atomic<std::uint64_t> begun_{0};
   std::atomic<std::int64_t> answering_{0};
+  SharedLoads shared_loads_;
   FairWorkers workers_;
   IgnoredFieldsLog ignored_;
 };

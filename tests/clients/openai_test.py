@@ -37,7 +37,7 @@ class OpenAi(ClientTest):
     def test_increments_come_while_the_answer_is_written(self):
         stream = self.create(stream=True, max_tokens=16000, extra_body={"ignore_eos": True})
         next(stream)
-        self.assertIn("vllm:num_requests_running 1", self.server.get("/metrics").replace(".0", ""))
+        self.assertIn("motley_sequences_running 1", self.server.get("/metrics").replace(".0", ""))
         stream.close()
 
     def test_forms_are_parsed(self):

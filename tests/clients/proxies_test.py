@@ -64,7 +64,7 @@ class Proxies(ClientTest):
             long = {"max_tokens": 16000, "ignore_eos": True, "stream": True}
             with client.stream("POST", "/chat/completions", json=BODY | long) as response:
                 next(line for line in response.iter_lines() if increment(line))
-                self.assertIn("vllm:num_requests_running 1", self.server.get("/metrics").replace(".0", ""))
+                self.assertIn("motley_sequences_running 1", self.server.get("/metrics").replace(".0", ""))
             self.assertEqual(client.get("/models", headers={"authorization": "Bearer none"}).status_code, 401)
 
     def ask_for_the_page(self, command):

@@ -381,7 +381,7 @@ TEST(Chat, FieldsReachTheEngine) {
   EXPECT_EQ(params.grammar->kind, engine::GrammarSpec::Kind::json_schema);
   EXPECT_EQ(request.max_tokens, 9);
   EXPECT_EQ(request.choices, 3);
-  EXPECT_EQ(request.priority, 4);
+  EXPECT_EQ(request.priority, -4) << "lower ones are earlier for clients";
   EXPECT_THAT(request.stop_ids, ElementsAre(8));
 }
 
@@ -424,6 +424,60 @@ TEST(Adapters, ComeByNameByPrefixAndMixed) {
   EXPECT_EQ(text_at(prefixed.json(), "id"), "a/b");
   EXPECT_EQ(server.ask(get("/v1/models/nobody")).status, 404);
   EXPECT_EQ(server.ask(get("/v1/models/base:nobody")).status, 404);
+}
+
+TEST(Adapters, WithAColonInTheirNamesAreFoundByTheWholeNameFirst) {
+  TestServer server({.adapter_loading = true});
+  server.engine().say("x");
+  for (const char* const name : {"poet", "base:poet", "run@7:eval"})
+    ASSERT_EQ(server
+                  .ask(post("/v1/load_lora_adapter",
+                            cat(R"({"lora_path": "/tmp", "lora_name": ")", name, R"("})")))
+                  .status,
+              200);
+  for (const auto& [model, adapter] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"poet", "poet"},
+           {"base:poet", "base:poet"},
+           {"run@7:eval", "run@7:eval"},
+           {"base:run@7:eval", "run@7:eval"},
+           {"base:base:poet", "base:poet"}}) {
+    const Received reply =
+        server.ask(post("/v1/completions", cat(R"({"prompt": "x", "model": ")", model, R"("})")));
+    EXPECT_EQ(reply.status, 200) << model << reply.body;
+    EXPECT_THAT(server.engine().last_request().adapters,
+                ElementsAre(engine::ScaledAdapter{adapter, 1}));
+  }
+  EXPECT_EQ(text_at(server.ask(get("/v1/models/base:poet")).json(), "id"), "base:poet");
+}
+
+// As the command line's --adapter-dir does.
+TEST(Adapters, AreFoundWhenARequestNamesThem) {
+  std::atomic<int> asked = 0;
+  TestServer server(
+      {.find_adapter = [&](const std::string& name) -> Result<std::optional<engine::AdapterSpec>> {
+        ++asked;
+        if (name == "broken") return Error(ErrorCode::bad_file, "half a file", "there", "mend it");
+        if (name != "late") return std::optional<engine::AdapterSpec>();
+        return std::optional(engine::AdapterSpec{.name = name, .path = "/tmp"});
+      }});
+  server.engine().say("x");
+  const auto status = [&](std::string_view model) {
+    return server.ask(
+        post("/v1/completions", cat(R"({"prompt": "x", "model": ")", model, R"("})")));
+  };
+  EXPECT_EQ(status("base").status, 200);
+  EXPECT_EQ(asked, 0);
+  EXPECT_EQ(status("late").status, 200);
+  EXPECT_EQ(status("late").status, 200);
+  EXPECT_EQ(asked, 1) << "it is loaded";
+  EXPECT_EQ(status("none").status, 404);
+  EXPECT_EQ(status("none").status, 404);
+  EXPECT_EQ(asked, 3) << "a miss is not remembered";
+  const Received broken = status("broken");
+  EXPECT_EQ(broken.status, 400);
+  EXPECT_EQ(broken.error("param"), "model");
+  EXPECT_THAT(broken.error("message"), HasSubstr("half a file"));
+  EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt": "x", "model": "late"})")).status, 200);
 }
 
 TEST(Answers, AliasesAreTheBase) {
@@ -482,7 +536,10 @@ TEST(Adapters, LoadReplaceAndUnload) {
   const Received again = load("");
   EXPECT_EQ(again.status, 400);
   EXPECT_EQ(again.error("param"), "lora_name");
-  EXPECT_EQ(load(R"(, "load_inplace": true)").status, 200);
+  // The same in the flat form of older clients.
+  EXPECT_EQ(text_at(again.json(), "type"), "InvalidUserInput");
+  EXPECT_EQ(text_at(again.json(), "message"), again.error("message"));
+  EXPECT_EQ(load(R"(, "load_inplace": true, "is_3d_lora_weight": true)").status, 200);
   EXPECT_EQ(load(R"(, "load_inplace": true, "b_columns": "sideways")").error("param"), "b_columns");
   EXPECT_EQ(server.ask(unload).status, 200);
   EXPECT_EQ(server.ask(unload).status, 404);
@@ -526,7 +583,8 @@ TEST(Routes, KeysGuardTheApi) {
 TEST(Routes, PagesAndMethods) {
   TestServer server;
   EXPECT_THAT(server.ask(get("/")).body, HasSubstr("<title>motley</title>"));
-  EXPECT_THAT(server.ask(get("/metrics")).body, HasSubstr("\nvllm:num_requests_waiting 3\n"));
+  EXPECT_THAT(server.ask(get("/metrics")).body,
+              HasSubstr("\nvllm:num_requests_waiting{model_name=\"base\"} 3\n"));
   EXPECT_EQ(server.ask(get("/nothing/here")).status, 404);
   const Received wrong = server.ask(get("/v1/completions"));
   EXPECT_EQ(wrong.status, 405);

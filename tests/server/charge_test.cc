@@ -109,9 +109,10 @@ class Charges : public testing::TestWithParam<Field> {
 
   static EngineNews scores(std::size_t prompt, const engine::Request& request) {
     PromptScores scores{.first = 1};
-    const auto width = static_cast<std::size_t>(request.sampling.top_logprobs);
+    const auto width = static_cast<std::size_t>(request.prompt_top);
     for (std::size_t i = 1; i < request.tokens.size(); ++i) {
       scores.logprobs.push_back(-1);
+      scores.ranks.push_back(1);
       scores.top.insert(scores.top.end(), width, {.token = request.tokens[i], .logprob = -1});
     }
     return {.prompt = prompt, .what = std::move(scores)};

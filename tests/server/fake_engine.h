@@ -245,7 +245,7 @@ class FakeEngine : public engine::Engine {
 
   static void score_prompt(const engine::Request& request, engine::RequestSink& sink) {
     // In two pieces, as chunked prompts are scored.
-    const auto width = static_cast<std::size_t>(request.sampling.top_logprobs);
+    const auto width = static_cast<std::size_t>(request.prompt_top);
     const std::size_t half = 1 + (request.tokens.size() - 1) / 2;
     const auto piece = [&](std::size_t begin, std::size_t end) {
       std::vector<float> logprobs;

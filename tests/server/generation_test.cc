@@ -28,6 +28,9 @@ class ExchangeWithoutMemory final : public Exchange {
   void replace_body(std::string /*body*/) override {}
   void add_header(std::string, std::string) override {}
   void log_quietly() override {}
+  void log_field(LogField) override {}
+  void log_error(const HttpResponse&) override {}
+  void log_first_token() override {}
   int status() const override { return 0; }
   asio::awaitable<void> send(HttpResponse) override { throw std::bad_alloc(); }
   asio::awaitable<void> send_pieces(HttpResponse, PieceSource) override { throw std::bad_alloc(); }

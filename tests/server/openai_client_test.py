@@ -123,9 +123,12 @@ class OpenAiClient(tiny_model.Case):
         self.assertEqual(len(told), len(asked) + len(whole.token_ids))
         for token, entry, logprob in zip(asked[1:], whole.prompt_logprobs[1:], told[1:]):
             self.assertEqual(entry[str(token)]["logprob"], logprob)
-            ranks = [each["rank"] for each in entry.values() if each["rank"] is not None]
-            self.assertEqual(sorted(ranks), [1, 2, 3])
+            ranks = sorted(each["rank"] for each in entry.values())
+            self.assertEqual(ranks[:3], [1, 2, 3])
             self.assertIn(len(entry), (3, 4))
+            # The prompt's own token comes first, and has a rank wherever it stands.
+            self.assertEqual(next(iter(entry)), str(token))
+            self.assertEqual(len(set(ranks)), len(ranks))
         alone = self.complete(extra_body=extra | {"prompt_logprobs": 0}).choices[0]
         self.assertEqual([entry and entry[str(token)]["logprob"]
                           for token, entry in zip(asked, alone.prompt_logprobs)], told[:len(asked)])
@@ -368,7 +371,7 @@ class OpenAiClient(tiny_model.Case):
         stream = self.complete(max_tokens=50, stream=True)
         next(iter(stream))
         stream.close()
-        names = ("vllm:num_requests_running", "motley_kv_pages_used")
+        names = ("motley_sequences_running", "motley_kv_pages_used")
 
         def left() -> list[float]:
             return [self.server.samples()[(name, ())] for name in names]
@@ -380,12 +383,12 @@ class OpenAiClient(tiny_model.Case):
         samples = self.server.samples()
         labels = [dict(key[1]) for key in samples if key[0] == "vllm:lora_requests_info"]
         self.assertEqual(len(labels), 1)
-        self.assertEqual(set(labels[0]), {"max_lora", "running_lora_adapters",
+        self.assertEqual(set(labels[0]), {"model_name", "max_lora", "running_lora_adapters",
                                           "waiting_lora_adapters"})
         self.assertGreaterEqual(int(labels[0]["max_lora"]), 1)
         self.assertGreater(samples[("motley_generated_tokens_total", ())], 0)
         config = [dict(key[1]) for key in samples if key[0] == "vllm:cache_config_info"]
-        self.assertEqual(set(config[0]), {"block_size", "num_gpu_blocks"})
+        self.assertEqual(set(config[0]), {"model_name", "block_size", "num_gpu_blocks"})
         self.assertEqual(samples[("motley_broken_invariants_total", ())], 0)
 
 

@@ -45,12 +45,25 @@ class ServerProcess:
         self.pid = self.process.pid
         atexit.register(self.process.kill)  # where a test fails
         try:
-            self.first_line = self.read_first_line()
+            if "json" in options:  # the address is in the log alone
+                self.url = self.read_event()
+            else:
+                self.first_line = self.read_first_line()
+                self.url = self.first_line.rsplit(" at ", 1)[1].strip()
         except BaseException:
             self.close()
             raise
-        self.url = self.first_line.rsplit(" at ", 1)[1].strip()
         self.port = int(self.url.rsplit(":", 1)[1])
+
+    def read_event(self) -> str:
+        """The address in the event serve.listening, of the log's file or of its pipe, which is read so far."""
+        words = '"event":"serve.listening"'
+        if self.process.stderr is None:
+            return json.loads(self.wait_for_line(words))["url"]
+        for line in iter(self.process.stderr.readline, ""):
+            if words in line:
+                return json.loads(line)["url"]
+        raise RuntimeError("the server did not start")
 
     def read_first_line(self) -> str:
         stdout = self.process.stdout

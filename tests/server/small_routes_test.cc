@@ -202,8 +202,12 @@ TEST(SmallRoutes, SayVersionAndHealth) {
     EXPECT_EQ(alive.headers.at("content-length"), "0");
   }
   EXPECT_EQ(server.ask(post("/ping", std::string(5000, 'x'))).status, 413);
+  EXPECT_EQ(server.ask(get("/readyz")).status, 200);
   server.service().shut_down();
   EXPECT_EQ(server.ask(get("/ping")).status, 503);
+  EXPECT_EQ(server.ask(get("/readyz")).status, 503);
+  for (const char* const path : {"/livez", "/liveness"})
+    EXPECT_EQ(server.ask(get(path)).status, 200) << path;
   EXPECT_EQ(server.ask(post("/ping", "")).status, 503);
   EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt": "x"})")).status, 503);
 }

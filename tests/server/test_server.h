@@ -76,6 +76,7 @@ struct TestServerOptions {
   Timers* timers = nullptr;  // in place of the system's
   TrustedProxies proxies = {};
   bool private_prefixes = false;
+  std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> find_adapter = {};
   std::vector<std::string> aliases = {};  // of the base
 };
 
@@ -116,6 +117,7 @@ class TestServer {
                          .adapter_loading = options.adapter_loading,
                          .adapter_root = options.adapter_root,
                          .private_prefixes = options.private_prefixes,
+                         .find_adapter = options.find_adapter,
                          .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(
                 {.limits = options.limits, .proxies = options.proxies, .timers = options.timers},

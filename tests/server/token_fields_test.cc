@@ -194,7 +194,8 @@ TEST(PromptLogprobs, AndAnEchosKeepTheirOwnWidths) {
   const json::Value body =
       answer(server, completions,
              R"("prompt": [400, 500, 600], "echo": true, "logprobs": 1, "prompt_logprobs": 3)");
-  EXPECT_EQ(server.engine().last_request().sampling.top_logprobs, 3);
+  EXPECT_EQ(server.engine().last_request().sampling.top_logprobs, 1);
+  EXPECT_EQ(server.engine().last_request().prompt_top, 3);
   EXPECT_EQ(at(body, "choices.0.prompt_logprobs.2").if_object()->size(), 3U);
   // The likeliest one, and the token itself.
   EXPECT_EQ(at(body, "choices.0.logprobs.top_logprobs.2").if_object()->size(), 2U);

@@ -218,11 +218,16 @@ Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoin
   if (!named.empty() && !base->names.is_named(named))
     findings.add("trained_on", named, cat(printable(named), ", which is no name of this base"));
   const auto adapter = lora::load_adapter(folder, {}, base->loaded.model->base_view());
-  if (adapter.ok()) {
-    add_adapter(*adapter, findings);
-  } else {
+  if (!adapter.ok()) {
     findings.refusal = adapter.error().message();
+    return findings;
   }
+  add_adapter(*adapter, findings);
+  if (!base->trial) return findings;
+  if (base->trial->ok())
+    (**base->trial)->describe(folder, findings);
+  else
+    describe_no_trial(base->trial->error(), findings);
   return findings;
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "base/result.h"
 #include "cli/adapter_base.h"
+#include "cli/inspect/effect.h"
 #include "cli/inspect/facts.h"
 #include "cli/inspect/model.h"
 #include "tensor/safetensors/checkpoint.h"
@@ -16,6 +18,7 @@ struct InspectedBase {
   std::filesystem::path folder;
   LoadedModel loaded;
   ServedBase names;
+  std::optional<Result<std::unique_ptr<AdapterTrial>>> trial = {};  // nothing: not asked for
 };
 
 // Findings from an adapter's config and names; with a base, also its effect on that model.

@@ -222,16 +222,18 @@ json::Value json_report(const Contents& contents, const Findings& findings) {
 }
 
 // The base of --model.
-Result<std::optional<InspectedBase>> load_base(const Arguments& arguments) {
+Result<std::optional<InspectedBase>> load_base(const Arguments& arguments,
+                                               const ComputeSettings& settings) {
   const std::string* const model = arguments.value("--model");
   if (model == nullptr) return std::optional<InspectedBase>();
   auto folder = find_model_folder(*model, "serve", arguments.environment().hub);
   if (!folder.ok()) return std::move(folder).error().within("--model");
   auto loaded = load_to_inspect(*folder);
   if (!loaded.ok()) return std::move(loaded).error().within("--model");
-  return std::optional<InspectedBase>({.folder = *model,
-                                       .loaded = *std::move(loaded),
-                                       .names = ServedBase(*folder, folder_name(*folder))});
+  std::optional<InspectedBase> base(
+      {.folder = *model, .loaded = *std::move(loaded), .names = ServedBase(*folder, {})});
+  if (!arguments.has("--no-adapter-check")) base->trial = AdapterTrial::start(*folder, settings);
+  return base;
 }
 
 // After the report, so that scripts see it too.
@@ -254,7 +256,7 @@ Result<void> inspect_one(const fs::path& path, const Arguments& arguments,
   if (arguments.has("--model") && contents.kind != "adapter")
     return Error(ErrorCode::invalid_argument, "only an adapter has a base", "--model",
                  "leave it out, or name an adapter's folder");
-  MOTLEY_TRY(const std::optional<InspectedBase> base, load_base(arguments));
+  MOTLEY_TRY(const std::optional<InspectedBase> base, load_base(arguments, settings));
   MOTLEY_TRY(const Findings findings, find_out(path, contents, base, settings));
   if (arguments.has("--json")) {
     output(json::write(json_report(contents, findings)) + "\n");
@@ -299,8 +301,9 @@ Result<Findings> inspect_adapter_folder(const fs::path& folder,
 
 // A folder of adapters: one line each.
 Result<void> inspect_adapters(const fs::path& path, const std::vector<std::string>& names,
-                              const Arguments& arguments, Output output) {
-  MOTLEY_TRY(const std::optional<InspectedBase> base, load_base(arguments));
+                              const Arguments& arguments, const ComputeSettings& settings,
+                              Output output) {
+  MOTLEY_TRY(const std::optional<InspectedBase> base, load_base(arguments, settings));
   std::size_t refusals = 0;
   json::Array array;
   for (const std::string& name : names) {
@@ -357,7 +360,7 @@ Result<void> inspect(const Arguments& arguments, Output output) {
   if (kind == PathKind::folder || is_named) {
     MOTLEY_TRY(path, find_folder(path, cache));
     MOTLEY_TRY(const std::vector<std::string> adapters, adapters_of_folder(path));
-    if (!adapters.empty()) return inspect_adapters(path, adapters, arguments, output);
+    if (!adapters.empty()) return inspect_adapters(path, adapters, arguments, settings, output);
   }
   return inspect_one(path, arguments, settings, output);
 }
@@ -371,6 +374,7 @@ void Findings::add_bytes(std::string key, std::int64_t bytes) {
 Command inspect_command() {
   std::vector<OptionSpec> options{
       {"--model", "MODEL", "the base that an adapter is checked against"},
+      {"--no-adapter-check", "", "do not try an adapter on its base with a short prompt"},
       {"--tensors", "", "list every tensor by its own name"},
       {"--json", "", "print one JSON object, every tensor in it"},
       {"--supported", "", "instead of PATH: what works, as tables"},

@@ -6,11 +6,11 @@
 #include "base/cat.h"
 #include "cli/options/lora_modules.h"
 #include "cli/options/named_folder.h"
+#include "engine/adapter_name.h"
 
 namespace motley::cli {
 namespace {
 
-constexpr std::size_t longest_name = 200;
 constexpr std::array<std::string_view, 4> words = {"pinned", "partial", "b-columns=rank-major",
                                                    "orientation=standard"};
 
@@ -38,13 +38,6 @@ Result<bool> take_option(std::string_view text, AdapterOption& option) {
 
 }  // namespace
 
-bool is_adapter_name(std::string_view name) {
-  return !name.empty() && name.size() <= longest_name && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '/' || c == '-';
-  });
-}
-
 std::span<const std::string_view> adapter_option_words() { return words; }
 
 Result<AdapterOption> parse_adapter_option(std::string_view text) {
@@ -65,10 +58,9 @@ Result<AdapterOption> parse_adapter_option(std::string_view text) {
                  "write NAME=PATH");
   option.path = path;
   option.name = named ? std::string(name) : folder_name(option.path);
-  if (is_adapter_name(option.name)) return option;
+  if (engine::is_adapter_name(option.name)) return option;
   return wrong(cat("not an adapter's name: ", quote(option.name)),
-               named ? "use 1 to 200 letters, digits, '.', '_', '/' or '-'"
-                     : "write NAME=PATH, with a name of letters, digits, '.', '_', '/' or '-'");
+               cat(named ? "use " : "write NAME=PATH, with a name of ", engine::adapter_name_rule));
 }
 
 Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& arguments) {

@@ -19,6 +19,7 @@ struct AdapterOption {
   std::filesystem::path path = {};
   bool pinned = false;
   lora::LoadOptions load = {};
+  bool optional = false;  // the start goes on without it if it can't be loaded
 };
 
 // Without NAME= the adapter has its folder's name. A path that holds '=' needs the name.
@@ -30,8 +31,5 @@ Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& argumen
 
 // The words that may follow an adapter's path: "pinned", "b-columns=" ...
 std::span<const std::string_view> adapter_option_words();
-
-// 1 to 200 letters, digits, '.', '_', '/' and '-'.
-bool is_adapter_name(std::string_view name);
 
 }  // namespace motley::cli

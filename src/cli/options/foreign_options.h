@@ -80,7 +80,7 @@ struct ForeignMeaning {
 Result<ForeignMeaning> meaning_of(const GivenForeign& given, std::string_view model);
 
 // What an option of another server is here, as advice for commands that do not take it: "vLLM's
-// --max-model-len is --kv-memory SIZE here". Empty for other words.
+// --enforce-eager is --no-graphs here". Empty for other words.
 std::string foreign_option_advice(std::string_view option);
 
 }  // namespace motley::cli

@@ -191,12 +191,11 @@ TEST(ForeignOptions, TheModelIsAWordOrAnOption) {
 TEST(ForeignOptions, WhatIsSoAnywayIsTaken) {
   const auto parsed =
       serve({"models/m", "--tokenizer", "models/m/", "--pipeline-parallel-size", "1",
-             "--load-format", "safetensors", "--logprobs-mode", "raw_logprobs",
-             "--tool-call-parser", "mistral", "--hf-overrides", "{}", "--generation-config", "auto",
-             "--task=generate", "--no-enable-prompt-adapter"});
+             "--load-format", "safetensors", "--tool-call-parser", "mistral", "--hf-overrides",
+             "{}", "--generation-config", "auto", "--task=generate", "--no-enable-prompt-adapter"});
   ASSERT_TRUE(parsed.ok()) << parsed.error().message();
   EXPECT_FALSE(parsed->has("--tool-form"));
-  EXPECT_EQ(ignored(*parsed).size(), 9U);
+  EXPECT_EQ(ignored(*parsed).size(), 8U);
   EXPECT_EQ(*serve({"m", "--tool-call-parser", "glm45"})->value("--tool-form"), "glm4");
 }
 
@@ -212,7 +211,6 @@ TEST(ForeignOptions, WhatWouldChangeAnswersIsRefusedInOneLine) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--no-enable-prefix-caching"},
                                              {"--tokenizer", "other"},
-                                             {"--logprobs-mode", "processed_logprobs"},
                                              {"--quantization", "fp8"},
                                              {"--load-format", "dummy"},
                                              {"--hf-overrides.rope_theta", "1"},

@@ -74,7 +74,7 @@ constexpr std::string_view no_tls = "needs TLS, which is not there yet";
 constexpr std::string_view use_proxy = "let a proxy in front of motley speak TLS";
 constexpr std::string_view no_pooling = "asks for embeddings, and motley generates text";
 
-constexpr std::array table = {
+constexpr auto table = std::to_array<ForeignOption>({
     // The model.
     mapped("--model", model_itself),
     ForeignOption{.name = "--served-model-name",
@@ -94,9 +94,8 @@ constexpr std::array table = {
     refused("--tokenizer-mode", "asks for a tokenizer in Python",
             "leave it out, and name a template with --chat-template if the model has none",
             tokenizer_mode_values),
-    refused("--revision", "chooses a revision", "name the folder of that snapshot as MODEL"),
-    refused("--tokenizer-revision", "chooses a revision",
-            "name the folder of that snapshot as MODEL"),
+    refused("--revision", "chooses a revision", "write MODEL@REV"),
+    refused("--tokenizer-revision", "chooses a revision", "write MODEL@REV"),
     ignored("--code-revision", no_code),
     ignored_switch("--trust-remote-code", no_code),
     ignored("--model-impl", "there is one implementation of each model"),
@@ -129,7 +128,7 @@ constexpr std::array table = {
     ignored("--pt-load-map-location", own_loading),
     ignored("--max-parallel-loading-workers", own_loading),
     ForeignOption{.name = "--hf-token", .arity = Arity::optional, .here = "nothing is downloaded"},
-    ignored("--seed", "a request has its own seed"),
+    ignored("--seed", "a request may have a seed; without one answers differ from start to start"),
 
     // Adapters.
     ForeignOption{
@@ -321,8 +320,6 @@ constexpr std::array table = {
                    "send stream_options with requests"),
     refused_switch("--enable-return-routed-experts", "changes answers, and is not there yet",
                    leave_out),
-    refused("--logprobs-mode", "changes log-probabilities, and is not there yet",
-            "leave it out: they are the model's own", logprobs_mode_values),
     refused_list("--logits-processors", python, leave_out),
     refused("--logits-processor-pattern", python, leave_out),
     refused("--io-processor-plugin", python, leave_out),
@@ -408,7 +405,7 @@ constexpr std::array table = {
     ignored("--mamba-ssm-cache-dtype", "states of recurrent layers have a layout of their own"),
     ignored("--mamba-block-size", "states of recurrent layers have a layout of their own"),
     ignored("--mamba-cache-mode", "states of recurrent layers have a layout of their own"),
-};
+});
 
 }  // namespace
 

@@ -62,8 +62,6 @@ inline constexpr std::array zero_values = {ForeignValue{"0", no_effect, so_alrea
 inline constexpr std::array content_format_values = {ForeignValue{"auto", no_effect, so_already},
                                                      ForeignValue{"string", no_effect, so_already}};
 inline constexpr std::array role_values = {ForeignValue{"assistant", no_effect, so_already}};
-inline constexpr std::array logprobs_mode_values = {
-    ForeignValue{"raw_logprobs", no_effect, so_already}};
 
 // vLLM's parsers by the form of ours that reads the same text. A parser that reads several of our
 // forms ("mistral") is left to the template.

@@ -12,6 +12,17 @@ std::vector<OptionSpec> log_option_specs() {
           {"--log-format", "F", "text, or json: one object a line (text)"}};
 }
 
+void prepare_log(std::span<const std::string> words) {
+  constexpr std::string_view option = "--log-format";
+  bool json = false;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    json = json || words[i] == "--log-format=json" ||
+           (words[i] == option && i + 1 < words.size() && words[i + 1] == "json");
+  log::Settings settings = log::settings();
+  settings.format = json ? log::Format::json : log::Format::text;
+  log::configure(std::move(settings));
+}
+
 Result<void> configure_log(const Arguments& arguments) {
   log::Settings settings = log::settings();
   settings.level = log::Level::info;

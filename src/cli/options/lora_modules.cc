@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/json/json.h"
+#include "engine/adapter_name.h"
 
 namespace motley::cli {
 namespace {
@@ -17,9 +18,9 @@ Error wrong(std::string what, std::string fix = std::string(form)) {
 }
 
 Result<AdapterOption> checked(std::string_view name, std::string_view path) {
-  if (!is_adapter_name(name))
+  if (!engine::is_adapter_name(name))
     return wrong(cat("not an adapter's name: ", quote(name)),
-                 "use 1 to 200 letters, digits, '.', '_', '/' or '-'");
+                 cat("use ", engine::adapter_name_rule));
   if (path.empty()) return wrong(cat("adapter ", quote(name), " has no path"));
   return AdapterOption{.name = std::string(name), .path = path};
 }

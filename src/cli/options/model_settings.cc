@@ -7,10 +7,13 @@
 
 #include "base/ascii.h"
 #include "base/cat.h"
+#include "base/log.h"
 #include "base/system/files.h"
 #include "base/units.h"
+#include "cli/adapter_base.h"
 #include "cli/options/named_folder.h"
 #include "cli/options/option_values.h"
+#include "engine/adapter_name.h"
 #include "model/config/config.h"
 
 namespace motley::cli {
@@ -34,6 +37,32 @@ Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
   return adapters;
 }
 
+// --adapter-dir: adds what is in it to the adapters that the command line names.
+Result<void> read_adapter_dir(const Arguments& arguments, ModelSettings& settings) {
+  const std::string* const folder = arguments.value("--adapter-dir");
+  if (folder == nullptr) return {};
+  AdapterDir::FitsBase fits_base;
+  if (!arguments.has("--any-base"))
+    fits_base = [base = ServedBase(settings.model, settings.names())](const auto& adapter,
+                                                                      const auto& beneath) {
+      return base.check(adapter, beneath);
+    };
+  MOTLEY_TRY(settings.adapter_dir, AdapterDir::open(*folder, std::move(fits_base)));
+  MOTLEY_TRY(std::vector<AdapterOption> found, settings.adapter_dir->list());
+  const std::vector<std::string> names = settings.names();
+  for (AdapterOption& adapter : found) {
+    const bool named = std::ranges::find(settings.adapters, adapter.name, &AdapterOption::name) !=
+                       settings.adapters.end();
+    if (named) continue;
+    if (std::ranges::find(names, adapter.name) != names.end())
+      log::warning("adapter.left_out",
+                   {{"adapter", adapter.name}, {"reason", "the base has that name"}});
+    else
+      settings.adapters.push_back(std::move(adapter));
+  }
+  return {};
+}
+
 constexpr std::string_view template_option = "--chat-template";
 constexpr std::string_view max_model_len_option = "--max-model-len";
 
@@ -53,7 +82,7 @@ Result<TemplateOption> read_template(std::string_view text, const ModelSettings&
     return wrong_option("a template's text", template_option, "write it to a file, and name that");
   MOTLEY_TRY(const PathKind kind, path_kind(option.file));
   if (kind != PathKind::missing) return option;
-  if (equals != std::string_view::npos && option.file == text && is_adapter_name(name))
+  if (equals != std::string_view::npos && option.file == text && engine::is_adapter_name(name))
     return wrong_option(cat("no adapter ", quote(name), ", and no file ", quote(text)),
                         template_option, "write NAME=FILE with the NAME of an --adapter");
   return wrong_option(cat("no such file ", quote(option.file.native())), template_option,
@@ -199,6 +228,7 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   }
   MOTLEY_TRY_VOID(read_names(arguments, settings));
   MOTLEY_TRY(settings.adapters, read_adapters(arguments, settings));
+  MOTLEY_TRY_VOID(read_adapter_dir(arguments, settings));
   MOTLEY_TRY(settings.templates, read_templates(arguments, settings));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(read_max_model_len(arguments, settings));

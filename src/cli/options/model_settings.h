@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/options/adapter_dir.h"
 #include "cli/options/adapter_option.h"
 #include "cli/options/arguments.h"
 #include "cli/options/compute_settings.h"
+#include "engine/request.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -26,7 +28,13 @@ struct ModelSettings {
   std::string name;  // --name, or else the folder's name
   // Other names of the base in requests: of vLLM's --served-model-name all but the first.
   std::vector<std::string> aliases = {};
+  std::vector<std::string> names() const {
+    std::vector<std::string> all = {name};
+    all.insert(all.end(), aliases.begin(), aliases.end());
+    return all;
+  }
   std::vector<AdapterOption> adapters = {};
+  std::optional<AdapterDir> adapter_dir = {};  // its adapters are among these
   std::vector<TemplateOption> templates = {};
   ComputeSettings compute = {};
   std::optional<std::int64_t> max_model_len = {};         // tokens; nothing: as many as possible
@@ -36,6 +44,7 @@ struct ModelSettings {
   std::optional<std::uint64_t> kv_memory = {};            // bytes
   std::int64_t max_queue = 1024;
   std::int64_t max_adapters = 10'000;
+  int max_logprobs = engine::max_top_logprobs;  // alternatives to a token that may be asked for
   bool special_in_untrusted = false;
 };
 

@@ -42,10 +42,8 @@ TEST(ModelNames, TheFirstIsTheBasesAndTheOthersAreAliases) {
       read({"--served-model-name", "one", "two", "one", "three"}).value();
   EXPECT_EQ(settings.name, "one");
   EXPECT_THAT(settings.aliases, ElementsAre("two", "three"));
-  EXPECT_THAT(read({"--served-model-name", "one", "two", "--adapter",
-                    "two=" MOTLEY_DEMO_MODEL "/adapters/cynic"})
-                  .error()
-                  .message(),
+  const std::string adapter = "two=" MOTLEY_DEMO_MODEL "/adapters/cynic";
+  EXPECT_THAT(read({"--served-model-name", "one", "two", "--adapter", adapter}).error().message(),
               HasSubstr("adapter 'two' has the base's name"));
   EXPECT_EQ(read({"--served-model-name="}).error().where(), "--name");
   EXPECT_EQ(read({"--name", "one", "--served-model-name", "two"}).error().where(), "motley serve");

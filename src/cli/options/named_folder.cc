@@ -13,6 +13,7 @@
 #include "base/system/files.h"
 #include "cli/adapter_base.h"
 #include "cli/options/adapter_option.h"
+#include "engine/adapter_name.h"
 #include "hub/cache.h"
 #include "hub/repository.h"
 #include "lora/files/load.h"
@@ -164,7 +165,7 @@ std::string some_of(const std::vector<std::string>& names) {
 Error adapter_for_model(const fs::path& path, const fs::path& folder, std::string_view command) {
   const std::string base = base_of_adapter(folder, {});
   std::string name = folder_name(folder);
-  if (!is_adapter_name(name)) name = "NAME";
+  if (!engine::is_adapter_name(name)) name = "NAME";
   return about(path, ErrorCode::invalid_argument,
                base.empty() ? std::string("an adapter, not a model")
                             : cat("an adapter of ", quote(base), ", not a model"),

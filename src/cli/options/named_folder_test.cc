@@ -346,8 +346,9 @@ TEST_F(NamedFolder, AnAdapterMayHaveItsFoldersName) {
   EXPECT_EQ(with_options.name, "cynic");
   EXPECT_TRUE(with_options.pinned);
   EXPECT_EQ(with_options.load.orientation, lora::Orientation::swapped);
-  EXPECT_EQ(parse_adapter_option("a b").error().fix(),
-            "write NAME=PATH, with a name of letters, digits, '.', '_', '/' or '-'");
+  EXPECT_EQ(
+      parse_adapter_option("a b").error().fix(),
+      "write NAME=PATH, with a name of 1 to 200 letters, digits, '.', '_', '/', '-', '@' or ':'");
 }
 
 TEST_F(NamedFolder, ChatTemplatesAreCheckedBeforeAModelLoads) {

@@ -210,7 +210,7 @@ TEST_F(ReplicatedEngineTest, ALoadReachesAllOrNone) {
   EXPECT_EQ(submit(*engine_, request)->wait().tokens[0], expected(request));
   const Result<void> again = load("a");
   EXPECT_EQ(again.error().code(), ErrorCode::invalid_argument);
-  EXPECT_THAT(again.error().message(), HasSubstr("it is loaded already"));
+  EXPECT_THAT(again.error().message(), HasSubstr("it has already been loaded"));
   EXPECT_THAT(names_of(*engine_), ElementsAre("a"));
 }
 

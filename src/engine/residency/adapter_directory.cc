@@ -10,7 +10,7 @@ AdapterDirectory::Changes AdapterDirectory::changes_of(const Residency& residenc
     Shared& now = changes[name];
     if (entry == nullptr) return;
     now = std::make_shared<const Named>(Named{.info = Residency::describe(name, *entry),
-                                              .rank = entry->rank,
+                                              .version = entry->version,
                                               .exclusive = entry->exclusive,
                                               .ready = !entry->is<AdapterEntry::Absent>()});
   });

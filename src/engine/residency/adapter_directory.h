@@ -17,7 +17,7 @@ class AdapterDirectory {
  public:
   struct Named {
     AdapterInfo info;
-    int rank = 0;           // the largest of its factors
+    lora::ContentVersion version;
     std::string exclusive;  // why it cannot be mixed or scaled; empty if it can
     bool ready = false;     // where steps read it, or on its way there
   };

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "engine/engine.h"
+#include "engine/stats.h"
 #include "lora/files/adapter.h"
 #include "lora/pages/pool.h"
 
@@ -49,8 +52,9 @@ struct AdapterEntry {
   AdapterSpec spec;
   lora::ContentVersion version;
   std::uint64_t pages = 0;
-  int rank = 0;           // the largest rank of its factors
-  std::string exclusive;  // why it cannot be mixed or scaled; empty if it can
+  int rank = 0;                           // the largest rank of its factors
+  std::vector<std::string_view> modules;  // the kinds of maps that it changes
+  std::string exclusive;                  // why it cannot be mixed or scaled; empty if it can
 
   State state;
   std::uint64_t turn = 0;  // when it was loaded last
@@ -69,6 +73,7 @@ struct AdapterEntry {
   EntryLink counted;  // running or waiting is not 0
   EntryLink changed;  // since it was published
 
+  std::unique_ptr<AdapterTraffic> traffic;       // see Residency::traffic_of
   std::uint64_t non_finite_logits = 0;           // requests that failed because of it
   std::optional<TimePoint> non_finite_reported;  // in the log
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/system/clock.h"
 #include "engine/engine.h"
 #include "engine/stats.h"
 #include "lora/files/adapter.h"
@@ -43,6 +44,12 @@ class AdapterStore {
     lora::SiteSet sites = {};    // that it changes
     // Result of place:
     lora::Handle handle = {};
+    Duration took = {};  // without the time that it waited for a thread
+  };
+  // Where an adapter's bytes are.
+  struct Memory {
+    bool device = false;  // that steps read
+    bool host = false;    // before a GPU's
   };
   struct Usage {
     std::uint64_t pages = 0;
@@ -70,6 +77,10 @@ class AdapterStore {
   // Pins the adapter if it is where steps read it.
   virtual lora::Handle acquire(const std::string& name, lora::ContentVersion version) = 0;
   virtual Usage usage() const = 0;
+  // Thread-safe.
+  virtual Memory memory_of(const std::string& /*name*/, lora::ContentVersion /*version*/) const {
+    return {};
+  }
   // Pages of each rank that computes the model with others; none of one alone.
   virtual std::size_t ranks() const { return 0; }
   virtual RankStats pages_of(std::size_t /*rank*/) const { return {}; }

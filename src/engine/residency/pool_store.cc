@@ -104,6 +104,13 @@ AdapterStore::Usage PoolStore::usage() const {
   return all;
 }
 
+AdapterStore::Memory PoolStore::memory_of(const std::string& name,
+                                          lora::ContentVersion version) const {
+  const lora::Pool* const host = options_.host_pool;
+  return {.device = options_.pool->holds(name, version),
+          .host = host != nullptr && host->holds(name, version)};
+}
+
 std::size_t PoolStore::ranks() const {
   return other_ranks().empty() ? 0 : other_ranks().size() + 1;
 }
@@ -198,6 +205,7 @@ std::optional<std::uint64_t> PoolStore::wait_for_memory(std::unique_lock<std::mu
 }
 
 void PoolStore::work() {
+  const Clock& clock = clock_or_steady(options_.clock);
   std::unique_lock held(lock_);
   for (;;) {
     Entry* entry = nullptr;
@@ -207,13 +215,16 @@ void PoolStore::work() {
     const auto bytes = wait_for_memory(held, entry->job);
     if (!bytes) return;
     held.unlock();
+    const TimePoint begin = clock.now();
     Result<Done> result = within_memory([&] { return perform(entry->job); });
+    const Duration took = clock.now() - begin;
     held.lock();
     if (result.ok())
       entry->done = *std::move(result);
     else
       entry->done.error = std::move(result).error();
     entry->done.id = entry->job.id;
+    entry->done.took = took;
     entry->state = Entry::State::done;
     read_bytes_ -= *bytes;
     changed_.notify_all();

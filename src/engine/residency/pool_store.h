@@ -50,6 +50,7 @@ class PoolStore final : public AdapterStore {
   std::optional<Done> take_done() override;
   lora::Handle acquire(const std::string& name, lora::ContentVersion version) override;
   Usage usage() const override;
+  Memory memory_of(const std::string& name, lora::ContentVersion version) const override;
   std::size_t ranks() const override;
   RankStats pages_of(std::size_t rank) const override;
   // Loaders that wait until others have read their files.

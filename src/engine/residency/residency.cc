@@ -188,8 +188,8 @@ Result<void> Residency::try_load(const Pending& pending) {
     return Error(ErrorCode::busy, under_way ? "it is being loaded" : "it is being unloaded", where,
                  "try again when that is done");
   if (known != nullptr && !pending.replace)
-    return Error(ErrorCode::invalid_argument, "it is loaded already", where,
-                 "unload it first, or replace it in place");
+    return Error(ErrorCode::invalid_argument, "it has already been loaded", where,
+                 "unload it first, or replace it in place (load_inplace)");
   Pending counted = pending;
   counted.is_new = known == nullptr;
   if (counted.is_new) MOTLEY_TRY_VOID(may_add(where));
@@ -251,17 +251,20 @@ Result<void> Residency::take_read(const Pending& pending, AdapterStore::Done& do
 Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   // First what can fail.
   sites_.include(done.sites);
+  std::vector<std::string_view> modules = done.sites.projections();
   AdapterEntry* const known = entries_.find(spec.name);
   AdapterEntry& entry = known != nullptr ? *known : entries_.add(spec.name);
   const bool pinned = spec.pinned;
   const bool was_pinned = entry.spec.pinned;
   leave_pinned(entry);
+  if (known != nullptr) ++replacements_;
   if (entry.version != done.version) entry.state = Absent();
   entry.spec = std::move(spec);
   entry.version = done.version;
   entry.broken = false;
   entry.pages = done.pages;
   entry.rank = done.rank;
+  entry.modules = std::move(modules);
   entry.exclusive = std::move(done.exclusive);
   join_pinned(entry);
   note(entry);
@@ -381,6 +384,7 @@ bool Residency::collect() {
     MOTLEY_CHECK(found != jobs_.end(), "the store does each job once");
     Pending pending = std::move(found->second);
     jobs_.erase(found);
+    if (!done->error) load_time_.observe(done->took);
     switch (pending.task) {
       case Task::read: {
         being_read_.erase(pending.spec.name);
@@ -415,6 +419,7 @@ bool Residency::sweep() {
       ++asked;
       continue;
     }
+    if (entry.traffic != nullptr) --counted_adapters_;
     busy_.remove(entry);
     counted_.remove(entry);
     changed_.remove(entry);
@@ -537,6 +542,14 @@ void Residency::note(AdapterEntry& entry) {
     busy_.remove(entry);
 }
 
+// If memory is short, it is counted with the others until the next request.
+void Residency::count_apart(AdapterEntry& entry) {
+  if (entry.traffic != nullptr || counted_adapters_ >= limits_.counted) return;
+  const Result<void> made =
+      within_memory([&] { entry.traffic = std::make_unique<AdapterTraffic>(); });
+  if (made.ok()) ++counted_adapters_;
+}
+
 void Residency::clear_counts() {
   entries_.count_looks(counted_.each([this](AdapterEntry& entry) {
     entry.running = entry.waiting = 0;
@@ -574,11 +587,16 @@ AdapterInfo Residency::describe(const std::string& name, const AdapterEntry& ent
           .version = lora::to_string(entry.version),
           .state = state,
           .pinned = entry.spec.pinned,
+          .rank = entry.rank,
+          .modules = entry.modules,
           .pages = entry.pages,
           .broken = entry.broken,
           .non_finite_logits = entry.non_finite_logits,
           .running = entry.running,
-          .waiting = entry.waiting};
+          .waiting = entry.waiting,
+          .traffic = entry.traffic == nullptr
+                         ? nullptr
+                         : std::make_shared<const AdapterTraffic>(*entry.traffic)};
 }
 
 // What must not be; empty if all is well.

@@ -71,6 +71,8 @@ class Residency {
   struct Limits {
     int rank = 0;           // adapters with a larger one are refused; 0: unlimited
     std::size_t names = 0;  // so many adapters at most; 0: unlimited
+    // So many adapters have traffic counters of their own; the others share one.
+    std::size_t counted = 256;
   };
   Residency(AdapterStore* store, const Limits& limits) : store_(store), limits_(limits) {}
   Residency(const Residency&) = delete;
@@ -113,12 +115,22 @@ class Residency {
   const lora::SiteSet& sites() const { return sites_; }
   std::uint64_t loads() const { return loads_; }
   std::uint64_t failures() const { return failures_; }
+  std::uint64_t replacements() const { return replacements_; }
+  const DurationHistogram& load_time() const { return load_time_; }
   AdapterStore::Usage usage() const { return store_->usage(); }
   const AdapterStore& store() const { return *store_; }
   // Jobs of the store in progress.
   std::size_t jobs() const { return jobs_.size(); }
   // Call after a change of an entry that others see.
   void note(AdapterEntry& entry);
+  // Call for each request: from the first one until it is unloaded the adapter is counted by
+  // itself, unless the limit of such adapters is reached.
+  void count_apart(AdapterEntry& entry);
+  // Where its requests are counted. Does not allocate.
+  AdapterTraffic& traffic_of(const AdapterEntry& entry) {
+    return entry.traffic != nullptr ? *entry.traffic : other_traffic_;
+  }
+  const AdapterTraffic& other_traffic() const { return other_traffic_; }
   // Counts of sequences by adapter begin again at 0; then count() adds one to running or waiting.
   void clear_counts();
   void count(AdapterEntry& entry, std::int64_t AdapterEntry::* sequences);
@@ -201,6 +213,10 @@ class Residency {
   lora::SiteSet sites_;
   std::uint64_t loads_ = 0;
   std::uint64_t failures_ = 0;
+  std::uint64_t replacements_ = 0;
+  DurationHistogram load_time_;
+  std::size_t counted_adapters_ = 0;  // with traffic of their own
+  AdapterTraffic other_traffic_;
 };
 
 }  // namespace motley::engine

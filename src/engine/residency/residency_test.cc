@@ -93,7 +93,7 @@ TEST(AdapterDirectory, ShowsWhatHasChangedAndSharesTheRest) {
   const AdapterDirectory::Shared b = directory.find("b");
   ASSERT_NE(b, nullptr);
   EXPECT_EQ(b->info.pages, 2);
-  EXPECT_EQ(b->rank, 16);
+  EXPECT_EQ(b->info.rank, 16);
   EXPECT_EQ(directory.find("c"), nullptr);
 
   world.submit(request_for("a"));
@@ -165,6 +165,25 @@ TEST(Residency, NamesAreLimitedThoseBeingLoadedIncluded) {
   residency.collect();
   EXPECT_TRUE((*c)->ok());
   EXPECT_EQ(residency.entries().size(), 2U);
+}
+
+// A bounded number of adapters is counted each by itself, and an unload leaves nothing behind.
+TEST(Residency, AdaptersBeyondALimitAreCountedTogether) {
+  World world({.adapter_pages = 400});
+  Residency& residency = world.scheduler.residency();
+  const auto traffic_of = [&](const std::string& name) -> AdapterTraffic& {
+    residency.count_apart(*residency.find(name));
+    return residency.traffic_of(*residency.find(name));
+  };
+  for (int i = 0; i < 258; ++i) world.add_adapter(cat("a", i), 1, static_cast<std::uint32_t>(i));
+  for (int i = 0; i < 256; ++i) ++traffic_of(cat("a", i)).failed;
+  EXPECT_EQ(&traffic_of("a256"), &residency.other_traffic());
+  EXPECT_NE(&traffic_of("a7"), &residency.other_traffic());
+  residency.unload("a7", [](const Result<void>& gone) { EXPECT_TRUE(gone.ok()); });
+  world.add_adapter("a7", 1, 7);
+  EXPECT_EQ(residency.find("a7")->traffic, nullptr);
+  EXPECT_NE(&traffic_of("a257"), &residency.other_traffic());
+  EXPECT_EQ(&traffic_of("a7"), &residency.other_traffic());
 }
 
 TEST(Residency, IdleAdaptersMakeRoomAndComeBack) {

@@ -20,6 +20,7 @@ class PromptScores {
   struct Options {
     std::int64_t rows = 0;        // of a step
     std::int64_t piece_rows = 0;  // of a read() call
+    int top = max_top_logprobs;   // alternatives to a token, at most
   };
 
   static Result<std::unique_ptr<PromptScores>> create(tensor::Device& device,
@@ -32,6 +33,9 @@ class PromptScores {
                     tensor::Stream& stream, const tensor::Tensor& logits,
                     std::span<const runner::LogitRow> rows);
 
+  // Alternatives to a token, at most.
+  int top() const { return top_; }
+
  private:
   PromptScores(const Options& options, tensor::Buffer device, tensor::Buffer host);
 
@@ -39,14 +43,17 @@ class PromptScores {
   struct Piece {
     tensor::Tensor targets;             // [n, 1]
     tensor::Tensor logprobs;            // [n, 1]
+    tensor::Tensor ranks;               // [n, 1]
     tensor::Tensor likeliest;           // [n, top]
     tensor::Tensor likeliest_logprobs;  // [n, top]
   };
   static Piece piece_in(const tensor::Buffer& memory, std::int64_t rows, std::int64_t top);
 
+  int top_;
   tensor::Buffer device_;
   tensor::Buffer host_;
   std::vector<float> logprobs_;
+  std::vector<std::int32_t> ranks_;
   std::vector<TopLogprob> tops_;
 };
 

@@ -59,8 +59,10 @@ struct SamplingParams {
   // random sequence.
   std::optional<std::uint64_t> seed = {};
 
-  // Log-probabilities are the model's own, before all of the above.
+  // Log-probabilities are the model's own, before all of the above, or with `processed_logprobs`
+  // those of the distribution that is drawn from.
   bool logprobs = false;
+  bool processed_logprobs = false;
   std::int32_t top_logprobs = 0;  // of the most probable tokens, besides the drawn one
 
   std::int64_t min_tokens = 0;  // nothing that ends a choice is drawn before

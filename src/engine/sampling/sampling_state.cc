@@ -51,7 +51,9 @@ SamplingState::SamplingState(const Request& request, std::unique_ptr<GrammarCurs
     : id_(next_id()), grammar_(std::move(grammar)) {
   const SamplingParams& params = request.sampling;
   Rules rules;
-  const bool greedy = params.temperature < least_temperature || params.top_k == 1;
+  // One token has the probability 1, which only its distribution says.
+  const bool one_token = params.top_k == 1 && !params.processed_logprobs;
+  const bool greedy = params.temperature < least_temperature || one_token;
   rules.choice = {
       .inverse_temperature = greedy ? 0 : 1 / params.temperature,
       .top_k = params.top_k,
@@ -61,6 +63,7 @@ SamplingState::SamplingState(const Request& request, std::unique_ptr<GrammarCurs
       .presence = params.presence_penalty,
       .frequency = params.frequency_penalty,
       .top_log_probabilities = params.logprobs ? params.top_logprobs : -1,
+      .processed = params.processed_logprobs,
   };
   rules.penalties = params.repetition_penalty != 1 || params.presence_penalty != 0 ||
                     params.frequency_penalty != 0;

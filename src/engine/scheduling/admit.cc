@@ -215,15 +215,16 @@ void Scheduler::begin(Waiting::node_type place) {
     job->turn = clients_.begin(*job->client, job->cost);
   }
   waiting.claim->begin();
-  if (waiting.without_adapters > Duration{}) stats_.adapter_wait.observe(waiting.without_adapters);
+  Stats& stats = counts_of(job->request);
+  if (waiting.without_adapters > Duration{}) stats.adapter_wait.observe(waiting.without_adapters);
   SequencePages pages(pages_, key_of(waiting));
   const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;
   pages.reserve(static_cast<std::int64_t>(tokens.capacity()));
   std::int64_t computed = 0;
   if (!job->scoring()) {
     computed = pages.adopt(tokens);
-    stats_.prefix_lookup_tokens += tokens.size();
-    stats_.prefix_hit_tokens += static_cast<std::uint64_t>(computed);
+    stats.prefix_lookup_tokens += tokens.size();
+    stats.prefix_hit_tokens += static_cast<std::uint64_t>(computed);
   }
   const auto copy = pages.grow(computed, waiting.sequence.length());
   MOTLEY_CHECK(!copy, "blocks are not written again");
@@ -235,7 +236,11 @@ void Scheduler::begin(Waiting::node_type place) {
                                                         .computed = computed}));
   if (std::exchange(job->started, true)) return;
   job->cached_tokens = computed;
-  stats_.queue_time.observe(now - job->accepted);
+  job->begun = now;
+  stats.queue_time.observe(now - job->accepted);
+  const auto prompt = static_cast<std::uint64_t>(job->prompt_tokens());
+  stats.begun_tokens += prompt;
+  count_traffic(*job, [&](AdapterTraffic& traffic) { traffic.prompt_tokens += prompt; });
   job->sink->started({.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
 }
 

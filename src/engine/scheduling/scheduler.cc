@@ -38,9 +38,10 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
 
 void Scheduler::submit(Arrival arrival) {
   const std::shared_ptr<RequestSink> sink = arrival.sink;
+  Stats& counts = counts_of(arrival.request);
   const Result<void> entered = within_memory([&] { return enter(std::move(arrival)); });
   if (entered.ok()) return;
-  ++stats_.failed;
+  ++counts.failed;
   sink->failed(entered.error());
 }
 
@@ -54,6 +55,7 @@ Result<void> Scheduler::enter(Arrival arrival) {
       return Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)), "adapters",
                    "it has been unloaded; name one that is loaded");
     adapters.push_back(entry);
+    if (!request.internal) residency_.count_apart(*entry);
   }
   auto job = std::make_shared<Job>();
   job->id = arrival.id;
@@ -87,7 +89,7 @@ Result<void> Scheduler::enter(Arrival arrival) {
   for (const auto& [id, other] : jobs_) ends += static_cast<std::size_t>(other->open) + 1;
   outbox_.provide(ends);
   jobs_.emplace(job->id, job);
-  ++stats_.requests;
+  ++counts_of(job->request).requests;
   ++job->client->requests;
   wait(std::move(place), {.sequence = std::move(sequence)});
   return {};
@@ -136,7 +138,9 @@ void Scheduler::fail(std::shared_ptr<Job> job, const Error& error) {
   waiting_changed_ = running_changed_ = true;
   std::erase_if(running_, [&](const auto& each) { return each->sequence.job == job; });
   std::erase_if(waiting_, [&](const auto& each) { return each.second.sequence.job == job; });
-  ++stats_.failed;
+  ++counts_of(job->request).failed;
+  count_traffic(*job, [](AdapterTraffic& traffic) { ++traffic.failed; });
+  note_adapters(*job);
   deliver();
   job->sink->failed(error);
 }
@@ -179,27 +183,44 @@ void Scheduler::finish_choice(Job& job, int choice, FinishReason reason,
                               std::optional<std::int32_t> stop_token) {
   job.closed[static_cast<std::size_t>(choice)] = true;
   --job.open;
-  switch (reason) {
-    case FinishReason::stop:
-      ++stats_.finished_stop;
-      break;
-    case FinishReason::length:
-      ++stats_.finished_length;
-      break;
-    case FinishReason::cancelled:
-      ++stats_.finished_cancelled;
-      break;
-  }
+  const auto count = [reason](auto& counts) {
+    switch (reason) {
+      case FinishReason::stop:
+        ++counts.finished_stop;
+        break;
+      case FinishReason::length:
+        ++counts.finished_length;
+        break;
+      case FinishReason::cancelled:
+        ++counts.finished_cancelled;
+        break;
+    }
+  };
+  count(counts_of(job.request));
+  count_traffic(job, count);
   outbox_.add(job.sink, ChoiceEvent{.choice = choice, .reason = reason, .stop_token = stop_token});
 }
 
 void Scheduler::forget(const Job& job) {
   if (jobs_.erase(job.id) == 0) return;
   leave(job);
-  stats_.request_time.observe(clock_->now() - job.accepted);
+  count_finished(job);
+  note_adapters(job);
   outbox_.add(job.sink, Usage{.prompt_tokens = job.prompt_tokens(),
                               .cached_tokens = job.cached_tokens,
                               .completion_tokens = job.completion_tokens});
+}
+
+void Scheduler::count_finished(const Job& job) {
+  const TimePoint now = clock_->now();
+  Stats& stats = counts_of(job.request);
+  stats.request_time.observe(now - job.accepted);
+  stats.prompt_lengths.observe(static_cast<double>(job.prompt_tokens()));
+  stats.answer_lengths.observe(static_cast<double>(job.completion_tokens));
+  if (job.started) stats.running_time.observe(now - job.begun);
+  if (job.completion_tokens == 0) return;
+  stats.prefill_time.observe(job.first_token - job.begun);
+  stats.decode_time.observe(job.last_token - job.first_token);
 }
 
 Result<Scheduler::Step> Scheduler::step(FunctionRef<void()> meanwhile) {
@@ -279,6 +300,9 @@ void Scheduler::fill(Stats& stats) const {
   const AdapterStore::Usage usage = residency_.usage();
   stats.adapter_loads = residency_.loads();
   stats.adapter_load_failures = residency_.failures();
+  stats.adapter_replacements = residency_.replacements();
+  stats.adapter_load_time = residency_.load_time();
+  stats.other_adapters = residency_.other_traffic();
   stats.adapter_evictions = usage.evictions;
   stats.adapter_pages = usage.pages;
   stats.adapter_pages_free = usage.free_pages;

@@ -154,6 +154,7 @@ class Scheduler {
   void fork(RunningSequence& running, std::span<const Draw> draws,
             std::span<std::unique_ptr<Sampler>> samplers);
   void accept(RunningSequence& running, const Draw& draw);
+  void count_token(Job& job, Sequence& sequence, TimePoint now);
   void fail_overflowed(Job& job);
 
   void validate();
@@ -169,6 +170,20 @@ class Scheduler {
   void fail_running(const Error& error);
   int open_sequences(const Job& job) const;
   void forget(const Job& job);
+  // Calls count(traffic) for the base, or for each adapter of the request.
+  template <class Count>
+  void count_traffic(const Job& job, Count count) {
+    if (job.request.internal) return;
+    if (job.adapters.entries().empty()) count(stats_.base_traffic);
+    for (AdapterEntry* const entry : job.adapters.entries()) count(residency_.traffic_of(*entry));
+  }
+  // Publishes the traffic of its adapters, even if no step counts its sequences again.
+  void note_adapters(const Job& job) {
+    for (AdapterEntry* const entry : job.adapters.entries()) residency_.note(*entry);
+  }
+  void count_finished(const Job& job);
+  // Where a request and its tokens are counted.
+  Stats& counts_of(const Request& request) { return request.internal ? uncounted_ : stats_; }
 
   Executor* executor_;
   const Clock* clock_;
@@ -223,6 +238,7 @@ class Scheduler {
   std::vector<std::unique_ptr<Sampler>> forked_samplers_;
 
   Stats stats_;
+  Stats uncounted_;  // of internal requests
 };
 
 }  // namespace motley::engine

@@ -24,6 +24,9 @@ struct Job {
   Request request;
   std::shared_ptr<RequestSink> sink;
   TimePoint accepted;
+  TimePoint begun;  // once it has started
+  TimePoint first_token;
+  TimePoint last_token;
   NamedAdapters adapters;
   Client* client = nullptr;
   std::uint64_t tag = 0;           // its order among the client's requests

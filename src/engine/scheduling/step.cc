@@ -127,7 +127,7 @@ void Scheduler::add_chunk(RunningSequence& running, std::int64_t count) {
     const std::span<const std::int32_t> following =
         std::span(job.request.tokens).subspan(begin + 1);
     output.scored = following.first(std::min(rows, following.size()));
-    output.top = job.request.sampling.top_logprobs;
+    output.top = job.request.prompt_top;
   }
   rows_left_ -= count;
   planned_.push_back({.running = &running, .first_draw = draws_.size()});
@@ -201,7 +201,7 @@ void Scheduler::settle() {
     running.held = std::ranges::any_of(output.draws, &Draw::waits);
     running.computed += static_cast<std::int64_t>(rows) - (running.held ? 1 : 0);
     running.pages.publish(running.sequence.tokens, running.computed);
-    if (prompt || rows > 1) stats_.prompt_tokens += rows;
+    if (prompt || rows > 1) counts_of(running.sequence.job->request).prompt_tokens += rows;
     if (!output.scored.empty()) deliver_scores(running, chunks_[i].length, output);
     if (running.remaining() > 0) continue;
     Job& job = *running.sequence.job;
@@ -240,9 +240,11 @@ void Scheduler::fail_overflowed(Job& job) {
     reported = now;
     report = true;
   };
-  if (mix.empty()) count(stats_.non_finite_logits, non_finite_reported_);
+  std::uint64_t uncounted = 0;
+  const bool internal = job.request.internal;
+  if (mix.empty()) count(internal ? uncounted : stats_.non_finite_logits, non_finite_reported_);
   for (AdapterEntry* const entry : job.adapters.entries()) {
-    count(entry->non_finite_logits, entry->non_finite_reported);
+    count(internal ? uncounted : entry->non_finite_logits, entry->non_finite_reported);
     residency_.note(*entry);
   }
   if (report)
@@ -265,6 +267,7 @@ void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
   const PromptEvent event{
       .first = job.scored,
       .logprobs = output.logprobs.subspan(known),
+      .ranks = output.ranks.empty() ? output.ranks : output.ranks.subspan(known),
       .top = output.logprobs_top.subspan(known * static_cast<std::size_t>(output.top))};
   job.scored += static_cast<std::int64_t>(event.logprobs.size());
   job.sink->prompt_scored(event);
@@ -319,6 +322,21 @@ void Scheduler::fork(RunningSequence& running, std::span<const Draw> draws,
   }
 }
 
+// Before the token is added.
+void Scheduler::count_token(Job& job, Sequence& sequence, TimePoint now) {
+  const bool first = job.completion_tokens == 0;
+  const bool follows = sequence.generated > 0;
+  const auto count = [&](auto& counts) {
+    ++counts.generated_tokens;
+    if (first) counts.time_to_first_token.observe(now - job.accepted);
+    if (follows) counts.time_per_token.observe(now - sequence.last_token);
+  };
+  count(counts_of(job.request));
+  count_traffic(job, count);
+  if (first) job.first_token = now;
+  job.last_token = sequence.last_token = now;
+}
+
 void Scheduler::accept(RunningSequence& running, const Draw& draw) {
   Sequence& sequence = running.sequence;
   Job& job = *sequence.job;
@@ -328,13 +346,10 @@ void Scheduler::accept(RunningSequence& running, const Draw& draw) {
     return;
   }
   const TimePoint now = clock_->now();
-  if (job.completion_tokens == 0) stats_.time_to_first_token.observe(now - job.accepted);
-  if (sequence.generated > 0) stats_.time_per_token.observe(now - sequence.last_token);
-  sequence.last_token = now;
+  count_token(job, sequence, now);
   sequence.tokens.push_back(draw.token);
   ++sequence.generated;
   ++job.completion_tokens;
-  ++stats_.generated_tokens;
   outbox_.add(job.sink, TokenEvent{.choice = sequence.choice,
                                    .token = draw.token,
                                    .logprob = draw.logprob,

@@ -580,4 +580,13 @@ State Pool::state(std::string_view name) const {
   return slot == nullptr ? State::missing : slot->state;
 }
 
+bool Pool::holds(std::string_view name, ContentVersion version) const {
+  const std::lock_guard held(lock_);
+  const auto [first, last] = names_.equal_range(name);
+  return std::ranges::any_of(
+      std::ranges::subrange(first, last) | std::views::values, [&](const Slot* slot) {
+        return slot->state == State::ready && slot->resident.version_ == version;
+      });
+}
+
 }  // namespace motley::lora

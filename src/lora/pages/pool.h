@@ -140,6 +140,8 @@ class Pool {
   Result<void> mark_readers(tensor::Stream& reader);
 
   State state(std::string_view name) const;
+  // Whether the adapter under the name is ready and has this content.
+  bool holds(std::string_view name, ContentVersion version) const;
 
   struct Usage {
     std::uint64_t pages = 0;  // that the pool may have

@@ -6,6 +6,7 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/files.h"
+#include "engine/adapter_name.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/generation_fields.h"
 #include "server/api/path_redaction.h"
@@ -20,10 +21,10 @@ constexpr std::size_t longest_path = 4096;
 
 Result<std::string> read_name(Fields& fields) {
   MOTLEY_TRY(auto name, fields.string("lora_name"));
-  if (!name || !is_adapter_name(*name))
+  if (!name || !engine::is_adapter_name(*name))
     return Error(ErrorCode::invalid_argument,
                  name ? cat("not an adapter's name: ", quote(*name)) : "no name", "lora_name",
-                 "use 1 to 200 letters, digits, '.', '_', '/' or '-'");
+                 cat("use ", engine::adapter_name_rule));
   return *std::move(name);
 }
 
@@ -103,6 +104,8 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
     MOTLEY_TRY(request.spec.load.orientation,
                at("orientation", lora::parse_orientation(*orientation)));
   }
+  MOTLEY_TRY(const auto stacked, fields.boolean("is_3d_lora_weight"));
+  static_cast<void>(stacked);                         // the files show it
   fields.accept({"lora_int_id", "base_model_name"});  // sent by vLLM's clients
   MOTLEY_TRY_VOID(fields.finish());
   return request;

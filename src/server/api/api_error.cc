@@ -1,5 +1,9 @@
 #include "server/api/api_error.h"
 
+#include <algorithm>
+
+#include "base/ascii.h"
+#include "base/cat.h"
 #include "base/json/json.h"
 
 namespace motley::server {
@@ -41,9 +45,7 @@ std::string_view code_of(const Error& error) {
   return name(error.code());
 }
 
-}  // namespace
-
-std::string error_body(const Error& error) {
+json::Object error_fields(const Error& error) {
   json::Object fields{{"message", error.message()}, {"type", type_of(error.code())}};
   const bool at_fault =
       (http_status(error.code()) < 500 || error.code() == ErrorCode::not_implemented) &&
@@ -51,16 +53,76 @@ std::string error_body(const Error& error) {
   fields.add("param",
              at_fault && !error.where().empty() ? json::Value(error.where()) : json::Value());
   fields.add("code", code_of(error));
-  return json::write(json::Object{{"error", std::move(fields)}});
+  return fields;
+}
+
+constexpr std::string_view marks_of_names = "._/-@:[]";
+
+// Whether a quoted text can be no more than a name: of a field, a model, an option.
+bool is_name(std::string_view text) {
+  constexpr std::size_t longest = 64;
+  return text.size() <= longest && std::ranges::all_of(text, [](char c) {
+           return ascii::is_letter(c) || ascii::is_digit(c) ||
+                  marks_of_names.find(c) != std::string_view::npos;
+         });
+}
+
+// The message without what may be text of a prompt: where templates refuse messages, and what
+// messages quote of a body.
+std::string message_for_log(const Error& error) {
+  const std::string_view field = error.where();
+  if (field.starts_with("messages") || field == "chat_template" || field == "input") return {};
+  const std::string message = error.message();
+  const bool syntax = message.find("not valid JSON") != std::string::npos;
+  std::string kept;
+  std::size_t at = 0;
+  while (at < message.size()) {
+    const std::size_t open = message.find('\'', at);
+    const std::size_t close = open == std::string::npos ? open : message.find('\'', open + 1);
+    if (close == std::string::npos) break;
+    const std::string_view quoted = std::string_view(message).substr(open + 1, close - open - 1);
+    kept += message.substr(at, open - at);
+    kept += !syntax && is_name(quoted) ? cat("'", quoted, "'") : "(text)";
+    at = close + 1;
+  }
+  // Behind an apostrophe without its partner anything may follow.
+  return kept + message.substr(at, message.find('\'', at) - at);
+}
+
+std::string_view flat_type_of(int status) {
+  if (status == 404) return "NotFoundError";
+  return status == 400  ? "InvalidUserInput"
+         : status < 500 ? "BadRequestError"
+                        : "InternalServerError";
+}
+
+}  // namespace
+
+std::string error_body(const Error& error) {
+  return json::write(json::Object{{"error", error_fields(error)}});
 }
 
 HttpResponse error_response(const Error& error) {
-  HttpResponse response{.status = status_of(error), .body = error_body(error)};
+  HttpResponse response{.status = status_of(error),
+                        .body = error_body(error),
+                        .error_code = std::string(code_of(error)),
+                        .error_message = message_for_log(error)};
   if (error.code() == ErrorCode::busy || error.code() == ErrorCode::unavailable ||
       error.code() == ErrorCode::out_of_memory)
     response.headers.emplace_back("Retry-After", "1");
   if (error.code() == ErrorCode::unauthorized)
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+HttpResponse adapter_error(const Error& error, std::string_view /*request_id*/) {
+  HttpResponse response = error_response(error);
+  response.body = json::write(json::Object{{"error", error_fields(error)},
+                                           {"object", "error"},
+                                           {"message", error.message()},
+                                           {"type", flat_type_of(response.status)},
+                                           {"param", json::Value()},
+                                           {"code", response.status}});
   return response;
 }
 

@@ -18,6 +18,8 @@ HttpResponse error_response(const Error& error);
 using ErrorWriter = HttpResponse (*)(const Error&, std::string_view request_id);
 // As above; this form has no place for an id.
 HttpResponse openai_error(const Error& error, std::string_view request_id);
+// For the adapter routes: also with the flat fields of older clients, as vLLM names the types.
+HttpResponse adapter_error(const Error& error, std::string_view request_id);
 
 // Only the body, for streams that fail after they have begun.
 std::string error_body(const Error& error);

@@ -4,7 +4,6 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/temporary_folder.h"
-#include "engine/replicas/total_stats.h"
 #include "server/api/api_error.h"
 #include "server/api/api_keys.h"
 #include "server/api/fields/fields.h"
@@ -12,14 +11,12 @@
 #include "server/api/fields/notices.h"
 #include "server/api/messages/error.h"
 #include "server/http/message.h"
-#include "server/metrics.h"
 
 namespace motley::server {
 namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 json::Object object(std::string_view text) {
   return *json::parse(text, "test").value().if_object();
@@ -196,56 +193,6 @@ TEST(RequestId, IsRepeatedOnlyIfItIsFit) {
   EXPECT_FALSE(is_request_id("a\r\nSet-Cookie: x"));
   EXPECT_FALSE(is_request_id(std::string(129, 'a')));
   EXPECT_NE(new_request_id(), new_request_id());
-}
-
-TEST(Metrics, LinesOfAdaptersAreBounded) {
-  engine::Stats stats;
-  for (int i = 0; i < 300; ++i)
-    stats.adapters.push_back({.name = cat("a", i), .pages = 1, .running = i < 2 ? 1 : 0});
-  stats.adapters[250].pages = 9;
-  const std::string page = metrics_page(stats, HttpCounts(), 1.5);
-  EXPECT_THAT(page, HasSubstr("motley_adapter_pages{adapter=\"a250\"} 9\n"));
-  EXPECT_THAT(page, HasSubstr("motley_adapter_pages{adapter=\"(others)\"} 200\n"));
-  EXPECT_THAT(page, Not(HasSubstr("adapter=\"a299\"")));
-  EXPECT_THAT(page, HasSubstr("running_lora_adapters=\"a0,a1\",waiting_lora_adapters=\"\"} 1.5\n"));
-}
-
-TEST(Metrics, ReplicasHaveALabel) {
-  engine::Stats one;
-  one.waiting = 3;
-  one.steps = 5;
-  one.adapters = {{.name = "a", .pages = 2, .running = 1}};
-  one.step_time.observe(std::chrono::milliseconds(3));
-  EXPECT_THAT(metrics_page(one, HttpCounts(), 1.5), Not(HasSubstr("replica")));
-  engine::Stats other = one;
-  other.waiting = 4;
-  other.stopped = true;
-  const engine::Stats all = engine::total_stats({one, other});
-  const std::string page = metrics_page(all, HttpCounts(), 1.5);
-  for (const char* const line :
-       {"motley_sequences_waiting{replica=\"0\"} 3", "motley_sequences_waiting{replica=\"1\"} 4",
-        "motley_steps_total{replica=\"1\"} 5", "motley_replica_up{replica=\"0\"} 1",
-        "motley_replica_up{replica=\"1\"} 0",
-        "motley_choices_total{reason=\"stop\",replica=\"1\"} 0",
-        "motley_step_seconds_bucket{le=\"0.005\",replica=\"0\"} 1",
-        "motley_step_seconds_count{replica=\"1\"} 1",
-        "motley_adapter_pages{adapter=\"a\",replica=\"1\"} 2", "vllm:num_requests_waiting 7"})
-    EXPECT_THAT(page, HasSubstr(cat("\n", line, "\n")));
-  EXPECT_THAT(page, HasSubstr("running_lora_adapters=\"a\""));
-}
-
-TEST(Metrics, NamesInALabelAreBounded) {
-  engine::Stats stats;
-  for (int i = 0; i < 1000; ++i)
-    stats.adapters.push_back({.name = cat("a", i + 1000), .waiting = i < 800 ? 1 : 2});
-  const std::string page = metrics_page(stats, HttpCounts(), 1.5);
-  const std::size_t begin = page.find("waiting_lora_adapters=\"");
-  const std::string label = page.substr(begin, page.find('}', begin) - begin);
-  EXPECT_EQ(std::ranges::count(label, ','), 255);
-  // All those that two sequences wait for, and the first of the others.
-  EXPECT_THAT(label, HasSubstr("=\"a1000,a1001,"));
-  EXPECT_THAT(label, HasSubstr(",a1055,a1800,"));
-  EXPECT_TRUE(label.ends_with(",a1999\""));
 }
 
 }  // namespace

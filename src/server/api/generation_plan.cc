@@ -108,6 +108,8 @@ ApiContext GenerationPlanner::context(const std::atomic<bool>* cancelled, Notice
           .tokenizer = &text_.tokenizer(),
           .cancelled = cancelled,
           .notices = &notices,
+          .max_logprobs = options_.max_logprobs,
+          .is_adapter = options_.is_adapter,
           .strict_fields = options_.strict_fields,
           .request_templates = options_.request_templates};
 }
@@ -127,8 +129,7 @@ engine::Request GenerationPlanner::request_for(std::vector<std::int32_t> tokens,
                                                const GenerationFields& fields) const {
   const auto room = options_.max_sequence_tokens - static_cast<std::int64_t>(tokens.size());
   engine::SamplingParams sampling = fields.sampling;
-  // The engine has one number for both; replies use the requested ones.
-  sampling.top_logprobs = std::max(sampling.top_logprobs, fields.tokens.prompt_top.value_or(0));
+  sampling.processed_logprobs = options_.processed_logprobs;
   return {.tokens = std::move(tokens),
           .adapters = fields.adapters,
           .sampling = std::move(sampling),
@@ -138,7 +139,8 @@ engine::Request GenerationPlanner::request_for(std::vector<std::int32_t> tokens,
           .choices = fields.choices,
           .priority = fields.priority,
           .cache_salt = fields.cache_salt,
-          .prompt_logprobs = fields.tokens.prompt_top.has_value()};
+          .prompt_logprobs = fields.tokens.prompt_top.has_value(),
+          .prompt_top = fields.tokens.prompt_top.value_or(0)};
 }
 
 TextRules GenerationPlanner::rules_for(const GenerationFields& fields) const {
@@ -161,7 +163,8 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
   MOTLEY_TRY(*request,
              read_completion_request(body, context(cancelled, notices), text_.tokenizer()));
   MOTLEY_TRY_VOID(note_unenforced(request->fields, notices));
-  GenerationPlan plan{.choices = static_cast<std::size_t>(request->fields.choices),
+  GenerationPlan plan{.model = request->fields.model,
+                      .choices = static_cast<std::size_t>(request->fields.choices),
                       .stream = request->fields.stream,
                       .rules = rules_for(request->fields),
                       .grammar_field = request->fields.grammar_field,
@@ -185,7 +188,10 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
   MOTLEY_TRY_VOID(check_form(request->fields));
   for (const CompletionRequest::Prompt& prompt : request->prompts) {
     engine::Request each = request_for(prompt.tokens, request->fields);
-    each.prompt_logprobs |= request->echo && request->fields.sampling.logprobs;
+    if (request->echo && request->fields.sampling.logprobs) {
+      each.prompt_logprobs = true;
+      each.prompt_top = std::max(each.prompt_top, each.sampling.top_logprobs);
+    }
     plan.requests.push_back(std::move(each));
   }
   plan.reply = std::make_unique<CompletionReply>(head_for("cmpl-", request->fields), *request,
@@ -324,7 +330,8 @@ Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionR
   std::vector<std::int32_t>& tokens = prompt.rendered.ids;
   MOTLEY_TRY_VOID(check_length(tokens.size(), request.fields, "messages"));
 
-  GenerationPlan plan{.choices = static_cast<std::size_t>(request.fields.choices),
+  GenerationPlan plan{.model = request.fields.model,
+                      .choices = static_cast<std::size_t>(request.fields.choices),
                       .stream = request.fields.stream,
                       .rules = rules_for(request.fields),
                       .grammar_field = request.fields.grammar_field};

@@ -27,6 +27,7 @@ namespace motley::server {
 // What a body is converted to before it goes to the engine.
 struct GenerationPlan {
   std::vector<engine::Request> requests;  // one per prompt; empty if the charge exceeds the limits
+  std::string model;                      // as the request names it
   std::size_t choices = 1;                // of each
   bool stream = false;
   TextRules rules;
@@ -58,11 +59,14 @@ class GenerationPlanner {
     std::vector<std::string> aliases = {};  // other names of it in requests
     std::int64_t vocabulary = 0;
     std::int64_t max_sequence_tokens = 0;
-    bool special_in_untrusted = false;  // special tokens in messages are recognised
-    bool strict_fields = false;         // refuses unknown fields
-    bool request_templates = false;     // conversations may bring their own template
-    FormNames forms = {};               // of answers, unless the template determines them
-    RequestLimits limits = {};          // of one request
+    bool special_in_untrusted = false;            // special tokens in messages are recognised
+    int max_logprobs = engine::max_top_logprobs;  // that requests may ask for
+    bool processed_logprobs = false;  // of answers: of the distribution that is drawn from
+    std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
+    bool strict_fields = false;                               // refuses unknown fields
+    bool request_templates = false;  // conversations may bring their own template
+    FormNames forms = {};            // of answers, unless the template determines them
+    RequestLimits limits = {};       // of one request
   };
 
   // The model's text must outlive the planner.

@@ -67,9 +67,10 @@ std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSiz
   const bool echoed = size.echo && !size.chat && fields.sampling.logprobs;
   if (!echoed && !fields.tokens.prompt_top) return 0;
   const auto top = static_cast<std::size_t>(
-      std::max(fields.sampling.top_logprobs, fields.tokens.prompt_top.value_or(0)));
+      std::max(echoed ? fields.sampling.top_logprobs : 0, fields.tokens.prompt_top.value_or(0)));
   const std::size_t each =
-      growth * (sizeof(float) + sizeof(engine::TopLogprob) * top) + sizeof(std::int64_t);
+      growth * (sizeof(float) + sizeof(std::int32_t) + sizeof(engine::TopLogprob) * top) +
+      sizeof(std::int64_t);
   return size.prompt_tokens * each + (echoed && fields.choices > 1 ? echo_lists_bytes : 0);
 }
 

@@ -1,5 +1,6 @@
 #include "server/http/connection.h"
 
+#include <algorithm>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <tuple>
@@ -22,6 +23,7 @@ namespace {
 
 namespace asio = boost::asio;
 
+constexpr std::size_t max_logged_message = 500;
 constexpr std::size_t first_body_bytes = 64 << 10;
 // How soon a connection looks for its turn if there was no memory to wake it.
 constexpr auto look_for_turn = std::chrono::seconds(1);
@@ -45,6 +47,18 @@ asio::ip::tcp::endpoint endpoint_of(const Connection::Socket& socket) {
 
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+log::Field field_of(const LogField& field) {
+  switch (field.kind) {
+    case LogField::Kind::text:
+      return {field.key, field.text};
+    case LogField::Kind::count:
+      return {field.key, field.count};
+    case LogField::Kind::number:
+      break;
+  }
+  return {field.key, field.number};
 }
 
 Error head_too_long(const HeadScanner& scanner, std::size_t limit) {
@@ -204,6 +218,7 @@ asio::awaitable<Connection::Incoming> Connection::read_request() {
   head_only_ = false;
   headers_.clear();
   quiet_ = false;
+  log_fields_.clear();
   status_ = 0;
   complete_ = false;
   streams_events_ = false;
@@ -375,35 +390,53 @@ Result<void> Connection::take_for_body(std::size_t more) {
 }
 
 asio::awaitable<void> Connection::answer() {
-  const TimePoint start = context_.timers->now();
+  start_ = context_.timers->now();
   may_watch_ = true;
   watch();
   co_await context_.hooks.handler(*this);
   co_await stop_watching();
   gone_notice_ = nullptr;
   MOTLEY_CHECK(complete_ || gone_, "a handler that leaves its request unanswered");
-  log_answer("http.request", start);
+  log_answer("http.request");
 }
 
 asio::awaitable<void> Connection::refuse() {
-  const TimePoint start = context_.timers->now();
+  start_ = context_.timers->now();
   co_await send(*std::move(refusal_));
-  log_answer("http.refused", start);
+  log_answer("http.refused");
 }
 
-void Connection::log_answer(std::string_view event, TimePoint start) const {
+void Connection::log_answer(std::string_view event) const {
   const bool well = status_ == 200 && !gone_;
-  log::write(quiet_ && well ? log::Level::debug : log::Level::info, event,
-             {{"id", request_->id},
-              {"peer", peer_},
-              {"client", request_->address},
-              {"method", printable(request_->method)},
-              {"path", printable(request_->path.substr(0, 200))},
-              {"status", status_ == 0 ? 499 : status_},
-              {"gone", gone_},
-              {"received", received_bytes_},
-              {"sent", sent_bytes_},
-              {"ms", milliseconds(context_.timers->now() - start)}});
+  const log::Level level = quiet_ && well ? log::Level::debug : log::Level::info;
+  if (!log::enabled(level)) return;
+  const std::string method = printable(request_->method);
+  const std::string path = printable(request_->path.substr(0, 200));
+  std::vector<log::Field> fields = {{"id", request_->id},
+                                    {"peer", peer_},
+                                    {"client", request_->address},
+                                    {"method", method},
+                                    {"path", path},
+                                    {"status", status_ == 0 ? 499 : status_},
+                                    {"gone", gone_},
+                                    {"received", received_bytes_},
+                                    {"sent", sent_bytes_},
+                                    {"ms", milliseconds(context_.timers->now() - start_)}};
+  for (const LogField& each : log_fields_) fields.push_back(field_of(each));
+  log::write(level, event, fields);
+}
+
+void Connection::log_first_token() {
+  constexpr std::string_view key = "first_token_ms";
+  if (std::ranges::find(log_fields_, key, &LogField::key) != log_fields_.end()) return;
+  log_field({key, milliseconds(context_.timers->now() - start_)});
+}
+
+void Connection::log_error(const HttpResponse& response) {
+  if (response.error_code.empty()) return;
+  log_field({"error", response.error_code});
+  if (response.error_message.empty()) return;
+  log_field({"message", printable(response.error_message.substr(0, max_logged_message))});
 }
 
 }  // namespace motley::server

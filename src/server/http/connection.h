@@ -93,7 +93,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::string_view buffered() const;
   boost::asio::awaitable<void> answer();
   boost::asio::awaitable<void> refuse();
-  void log_answer(std::string_view event, TimePoint start) const;
+  void log_answer(std::string_view event) const;
 
   // Reads what the client sends meanwhile, to notice a disconnection.
   void watch();
@@ -129,6 +129,9 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
     headers_.emplace_back(std::move(name), std::move(value));
   }
   void log_quietly() override { quiet_ = true; }
+  void log_field(LogField field) override { log_fields_.push_back(std::move(field)); }
+  void log_error(const HttpResponse& response) override;
+  void log_first_token() override;
   int status() const override { return status_; }
   boost::asio::awaitable<void> send(HttpResponse response) override;
   boost::asio::awaitable<void> send_pieces(HttpResponse head, PieceSource next) override;
@@ -166,6 +169,8 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool head_only_ = false;
   std::vector<std::pair<std::string, std::string>> headers_;
   bool quiet_ = false;
+  TimePoint start_;  // of the answer
+  std::vector<LogField> log_fields_;
   int status_ = 0;  // 0 until the header is sent
   bool complete_ = false;
   bool streams_events_ = false;

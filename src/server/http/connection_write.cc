@@ -96,6 +96,7 @@ asio::awaitable<void> Connection::send(HttpResponse response) {
   MOTLEY_CHECK(status_ == 0, "two answers to one request");
   status_ = response.status;
   complete_ = true;
+  log_error(response);
   const std::string head = head_of(response, response.body.size());
   co_await write_bytes({head, head_only_ ? std::string_view() : response.body, ""});
 }

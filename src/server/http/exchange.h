@@ -35,6 +35,12 @@ class Exchange {
   // Logs the answer only if it is an error, or at debug level: for requests that come every few
   // seconds.
   virtual void log_quietly() = 0;
+  // Adds a field to the request's line in the log. No text of a prompt or an answer.
+  virtual void log_field(LogField field) = 0;
+  // Logs why the answer is an error, where its stream has begun. send() does so itself.
+  virtual void log_error(const HttpResponse& response) = 0;
+  // The first token has come: logs the time since the request was whole, once.
+  virtual void log_first_token() = 0;
   // Of the answer; 0 before it is sent.
   virtual int status() const = 0;
 

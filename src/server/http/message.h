@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,11 +34,30 @@ struct HttpRequest : HttpHead {
   std::size_t max_body_bytes = 0;  // its limit, before and after decoding
 };
 
+// A field of a request's line in the log.
+struct LogField {
+  // The key is of static storage.
+  LogField(std::string_view name, std::string value) : key(name), text(std::move(value)) {}
+  LogField(std::string_view name, std::int64_t value)
+      : key(name), count(value), kind(Kind::count) {}
+  LogField(std::string_view name, double value) : key(name), number(value), kind(Kind::number) {}
+
+  enum class Kind : std::uint8_t { text, count, number };
+  std::string_view key;
+  std::string text;
+  std::int64_t count = 0;
+  double number = 0;
+  Kind kind = Kind::text;
+};
+
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};
+  // For the log: why the answer is an error, without any text of a prompt.
+  std::string error_code = {};
+  std::string error_message = {};
 };
 
 // The decision about a request by its header, before any of its body is read.

@@ -70,6 +70,7 @@ void Transcript::take_scores(std::size_t prompt, PromptScores scores) {
   PromptScores& all = scores_[prompt];
   if (all.logprobs.empty()) all.first = scores.first;
   all.logprobs.insert(all.logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
+  all.ranks.insert(all.ranks.end(), scores.ranks.begin(), scores.ranks.end());
   all.top.insert(all.top.end(), scores.top.begin(), scores.top.end());
 }
 

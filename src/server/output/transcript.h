@@ -17,7 +17,8 @@ namespace motley::server {
 struct PromptScores {
   std::int64_t first = 0;  // the prompt token of the first entry
   std::vector<float> logprobs;
-  std::vector<engine::TopLogprob> top;  // [logprobs, top_logprobs]
+  std::vector<std::int32_t> ranks;      // empty: not known
+  std::vector<engine::TopLogprob> top;  // [logprobs, prompt_top]
 
   // The alternatives of an entry, at most `most`.
   std::span<const engine::TopLogprob> likeliest(std::size_t entry, std::size_t most) const {

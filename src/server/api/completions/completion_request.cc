@@ -102,8 +102,8 @@ class PromptReader {
   bool echo_;
 };
 
-Result<void> read_logprobs(Fields& fields, engine::SamplingParams& sampling) {
-  MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, engine::max_top_logprobs));
+Result<void> read_logprobs(Fields& fields, int most, engine::SamplingParams& sampling) {
+  MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, most));
   sampling.logprobs = logprobs.has_value();
   sampling.top_logprobs = static_cast<std::int32_t>(logprobs.value_or(0));
   return {};
@@ -127,7 +127,7 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   CompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
   MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields.tokens, request.fields.stream));
-  MOTLEY_TRY_VOID(read_logprobs(fields, request.fields.sampling));
+  MOTLEY_TRY_VOID(read_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
   MOTLEY_TRY(const auto echo, fields.boolean("echo"));
   request.echo = echo.value_or(false);
   MOTLEY_TRY_VOID(refuse_suffix(fields));

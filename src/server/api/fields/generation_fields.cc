@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/cat.h"
+#include "engine/adapter_name.h"
 #include "server/api/calls/grammar_fields.h"
 #include "server/api/fields/ban_fields.h"
 #include "server/api/fields/refused_fields.h"
@@ -17,7 +18,7 @@ constexpr std::size_t max_stops = 16;
 constexpr std::size_t longest_stop = 1000;  // bytes
 constexpr std::size_t max_biases = 1000;
 constexpr std::size_t max_adapters = 16;
-constexpr std::size_t longest_name = 200;
+constexpr std::size_t max_id = 200;
 constexpr double max_scale = 1000;
 constexpr double max_bias = 100;
 // Higher temperatures have the same effect: all tokens are equally probable.
@@ -100,7 +101,7 @@ Result<std::vector<engine::ScaledAdapter>> read_adapters(const Fields& body,
     MOTLEY_TRY(auto name, fields.string("name"));
     MOTLEY_TRY(const auto scale, fields.number("scale", -max_scale, max_scale));
     MOTLEY_TRY_VOID(fields.finish());
-    if (!name || !is_adapter_name(*name))
+    if (!name || !engine::is_adapter_name(*name))
       return wrong(name ? cat("not an adapter's name: ", quote(*name)) : "an adapter without name",
                    cat(place, ".name"), "name a loaded adapter; GET /v1/models lists them");
     if (std::ranges::find(adapters, *name, &engine::ScaledAdapter::name) != adapters.end())
@@ -112,10 +113,10 @@ Result<std::vector<engine::ScaledAdapter>> read_adapters(const Fields& body,
 }
 
 // The adapter that `model` names; nothing for the base.
-Result<std::optional<std::string>> adapter_of(std::string_view model, const std::string& base) {
-  if (model == base) return std::optional<std::string>();
-  const std::string_view adapter = adapter_part(model, base);
-  if (!is_adapter_name(adapter))
+Result<std::optional<std::string>> adapter_of(std::string_view model, const ApiContext& context) {
+  if (model == context.base) return std::optional<std::string>();
+  const std::string_view adapter = adapter_part(model, context.base);
+  if (!engine::is_adapter_name(adapter))
     return Error(ErrorCode::not_found, cat("no model ", quote(model)), "model",
                  "GET /v1/models lists those there are");
   return std::optional(std::string(adapter));
@@ -123,9 +124,16 @@ Result<std::optional<std::string>> adapter_of(std::string_view model, const std:
 
 Result<void> read_model(Fields& fields, const ApiContext& context, GenerationFields& into) {
   MOTLEY_TRY(auto model, fields.string("model"));
-  into.model =
-      model ? without_alias(*std::move(model), context.base, context.aliases) : context.base;
-  MOTLEY_TRY(auto adapter, adapter_of(into.model, context.base));
+  into.model = model ? *std::move(model) : context.base;
+  std::optional<std::string> adapter;
+  // An adapter's whole name goes before BASE:ADAPTER.
+  const bool has_colon = into.model.find(':') != std::string::npos;
+  if (has_colon && context.is_adapter && context.is_adapter(into.model)) {
+    adapter = into.model;
+  } else {
+    into.model = without_alias(std::move(into.model), context.base, context.aliases);
+    MOTLEY_TRY(adapter, adapter_of(into.model, context));
+  }
   if (const json::Value* const several = fields.take("adapters")) {
     if (adapter)
       return wrong("both an adapter as the model and a list of adapters", "adapters",
@@ -177,7 +185,7 @@ Result<void> read_stream(Fields& fields, GenerationFields& into) {
 Result<void> read_names(Fields& fields, GenerationFields& into) {
   MOTLEY_TRY(const auto id, fields.string("request_id"));
   if (id && !is_request_id(*id))
-    return wrong(cat("not an id: ", quote(id->substr(0, longest_name))), "request_id",
+    return wrong(cat("not an id: ", quote(id->substr(0, max_id))), "request_id",
                  "use 1 to 128 letters, digits, '-', '_', '.' and ':'");
   into.request_id = id.value_or("");
   MOTLEY_TRY(const auto salt, fields.string("cache_salt"));
@@ -245,13 +253,6 @@ bool truncate_prompt(std::vector<std::int32_t>& tokens, std::size_t more,
   return true;
 }
 
-bool is_adapter_name(std::string_view name) {
-  return !name.empty() && name.size() <= longest_name && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '/' || c == '-';
-  });
-}
-
 std::string without_alias(std::string model, std::string_view base,
                           std::span<const std::string> aliases) {
   if (model == base) return model;
@@ -288,11 +289,13 @@ Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext
   MOTLEY_TRY(read.add_special_tokens, fields.boolean("add_special_tokens"));
   MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::max_choices));
   read.choices = static_cast<int>(choices.value_or(1));
-  MOTLEY_TRY(const auto priority, fields.integer("priority", -1000, 1000));
-  read.priority = static_cast<int>(priority.value_or(0));
+  // Lower ones are earlier, as in vLLM.
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  MOTLEY_TRY(const auto priority, fields.integer("priority", -most, most));
+  read.priority = -static_cast<int>(priority.value_or(0));
   MOTLEY_TRY_VOID(read_stop(fields, context, read));
   MOTLEY_TRY_VOID(read_stream(fields, read));
-  MOTLEY_TRY(read.tokens, read_token_fields(fields));
+  MOTLEY_TRY(read.tokens, read_token_fields(fields, context.max_logprobs));
   MOTLEY_TRY_VOID(read_names(fields, read));
   MOTLEY_TRY_VOID(refuse_unsupported(fields, read.choices));
   // Fields for OpenAI's accounts, storage and routing, or for a faster answer.

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,10 +33,13 @@ struct ApiContext {
   const text::Tokenizer* tokenizer = nullptr;    // for fields whose values are words
   const std::atomic<bool>* cancelled = nullptr;  // set when the client has gone
   Notices* notices = nullptr;                    // null: fields that would be noted are refused
-  bool strict_fields = false;                    // unknown fields are refused
-  bool request_templates = false;                // conversations may bring their own template
+  int max_logprobs = engine::max_top_logprobs;   // alternatives to a token
+  std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
+  bool strict_fields = false;                               // unknown fields are refused
+  bool request_templates = false;                      // conversations may bring their own template
   std::span<const std::string_view> more_fields = {};  // that the route has read itself
 
+  int max_answer_logprobs() const { return std::min(max_logprobs, engine::max_top_logprobs); }
   std::vector<std::string>* ignored() const {
     return strict_fields || notices == nullptr ? nullptr : &notices->ignored;
   }
@@ -56,7 +61,7 @@ struct GenerationFields {
   std::optional<std::int64_t> truncate = {};
   std::optional<bool> add_special_tokens = {};  // around a text; the default depends on the route
   int choices = 1;
-  int priority = 0;
+  int priority = 0;  // the engine's: higher ones begin first
   std::vector<std::string> stop = {};
   bool include_stop = false;  // in the text
   std::vector<std::int32_t> stop_ids = {};
@@ -80,9 +85,6 @@ text::EncodeBounds encode_bounds(const GenerationFields& fields, const ApiContex
 // any.
 bool truncate_prompt(std::vector<std::int32_t>& tokens, std::size_t more,
                      const GenerationFields& fields, const ApiContext& context);
-
-// Whether it is a valid name of an adapter: 1 to 200 letters, digits, '.', '_', '/' and '-'.
-bool is_adapter_name(std::string_view name);
 
 // `model` with the base's id in place of an alias: ALIAS is BASE, ALIAS:ADAPTER is BASE:ADAPTER.
 std::string without_alias(std::string model, std::string_view base,

@@ -2,11 +2,9 @@
 
 #include <utility>
 
-#include "engine/request.h"
-
 namespace motley::server {
 
-Result<TokenFields> read_token_fields(Fields& fields) {
+Result<TokenFields> read_token_fields(Fields& fields, int max_prompt_top) {
   TokenFields read;
   MOTLEY_TRY(const auto skip, fields.boolean("skip_special_tokens"));
   read.skip_special = skip.value_or(true);
@@ -16,7 +14,7 @@ Result<TokenFields> read_token_fields(Fields& fields) {
   read.return_ids = ids.value_or(false);
   MOTLEY_TRY(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
   read.as_ids = as_ids.value_or(false);
-  MOTLEY_TRY(const auto top, fields.integer("prompt_logprobs", 0, engine::max_top_logprobs));
+  MOTLEY_TRY(const auto top, fields.integer("prompt_logprobs", 0, max_prompt_top));
   if (top) read.prompt_top = static_cast<std::int32_t>(*top);
   return read;
 }

@@ -19,7 +19,7 @@ struct TokenFields {
 };
 
 // Reads all of them.
-Result<TokenFields> read_token_fields(Fields& fields);
+Result<TokenFields> read_token_fields(Fields& fields, int max_prompt_top);
 
 // Refuses log-probabilities of the prompt in a stream, which has none.
 Result<void> leave_prompt_of_stream(TokenFields& tokens, bool stream);

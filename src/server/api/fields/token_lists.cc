@@ -42,7 +42,10 @@ void append_prompt_entry(std::string& text, std::span<const std::int32_t> prompt
   const auto likeliest = scores.likeliest(at - first, top);
   const auto own = std::ranges::find(likeliest, prompt[at], &engine::TopLogprob::token);
   std::optional<std::size_t> rank;
-  if (own != likeliest.end()) rank = static_cast<std::size_t>(own - likeliest.begin()) + 1;
+  if (at - first < scores.ranks.size())
+    rank = static_cast<std::size_t>(scores.ranks[at - first]);
+  else if (own != likeliest.end())
+    rank = static_cast<std::size_t>(own - likeliest.begin()) + 1;
   text += '{';
   append_scored(text, prompt[at], scores.logprobs[at - first], rank, tokenizer);
   for (std::size_t i = 0; i < likeliest.size(); ++i) {

@@ -41,9 +41,9 @@ Result<void> read_length(Fields& fields, GenerationFields& into) {
   return {};
 }
 
-Result<void> read_logprobs(Fields& fields, engine::SamplingParams& sampling) {
+Result<void> read_logprobs(Fields& fields, int most, engine::SamplingParams& sampling) {
   MOTLEY_TRY(const auto include, fields.strings("include", max_includes));
-  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, engine::max_top_logprobs));
+  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, most));
   sampling.top_logprobs = static_cast<std::int32_t>(top.value_or(0));
   sampling.logprobs = sampling.top_logprobs > 0 ||
                       std::ranges::find(include, "message.output_text.logprobs") != include.end();
@@ -171,7 +171,7 @@ Result<ResponsesRequest> read_responses_request(const json::Value& body,
   MOTLEY_TRY(chat.fields, read_generation_fields(fields, context));
   leave_token_lists(fields, chat.fields.tokens);
   MOTLEY_TRY_VOID(read_length(fields, chat.fields));
-  MOTLEY_TRY_VOID(read_logprobs(fields, chat.fields.sampling));
+  MOTLEY_TRY_VOID(read_logprobs(fields, context.max_answer_logprobs(), chat.fields.sampling));
   MOTLEY_TRY_VOID(read_text(fields, chat.fields));
   MOTLEY_TRY_VOID(read_variables(fields, chat.inputs.kwargs));
   MOTLEY_TRY_VOID(check_metadata(fields));

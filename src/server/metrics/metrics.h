@@ -28,17 +28,18 @@ class HttpCounts {
   std::map<std::string, std::uint64_t> refusals_ = {{"memory", 0}, {"too_large", 0}};
 };
 
-// Memory of requests, besides the model's.
-struct RequestMemory {
-  std::uint64_t used_bytes = 0;
+struct ServerFigures {
+  std::string_view model;        // the base's id
+  double now = 0;                // in seconds since the epoch
+  std::uint64_t used_bytes = 0;  // memory of requests, besides the model's
   std::uint64_t limit_bytes = 0;
 };
 
-// The text of GET /metrics, in Prometheus' format. `now` is in seconds since the epoch. Only the
-// adapters with the most pages have lines of their own, however many there are. What replicas count
-// has a line for each; what gateways read, and what the server counts, is of all together.
-std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, double now,
-                         const RequestMemory& memory = {});
+// The text of GET /metrics, in Prometheus' format. Only a bounded number of adapters has lines of
+// their own, however many there are. What replicas count has a line for each; what gateways read,
+// and what the server counts, is of all together.
+std::string metrics_page(const engine::Stats& stats, const HttpCounts& http,
+                         const ServerFigures& server);
 // Further metrics of the process; the watchdog may be null.
 std::string process_metrics(const Watchdog* watchdog);
 // Further metrics of connections and their requests' memory.

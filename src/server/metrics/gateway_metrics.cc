@@ -1,0 +1,173 @@
+#include "server/metrics/gateway_metrics.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace motley::server {
+namespace {
+
+constexpr std::size_t max_listed_adapters = 256;   // in a label
+constexpr std::size_t max_loaded_adapters = 4096;  // with a line of their own
+
+double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInfo::* count) {
+  std::vector<const engine::AdapterInfo*> named;
+  for (const engine::AdapterInfo& each : stats.adapters)
+    if (each.*count > 0) named.push_back(&each);
+  // If there are too many, those that most sequences want; in order of name in both cases.
+  if (named.size() > max_listed_adapters) {
+    std::ranges::sort(named, {}, [&](const engine::AdapterInfo* each) {
+      return std::pair(-(each->*count), std::string_view(each->name));
+    });
+    named.resize(max_listed_adapters);
+    std::ranges::sort(named, {}, [](const engine::AdapterInfo* each) { return each->name; });
+  }
+  std::vector<std::string_view> names;
+  for (const engine::AdapterInfo* const each : named) names.push_back(each->name);
+  return join(names, ",");
+}
+
+// How many adapters fit at once, of the average size of those that are there, or else of all.
+// Without any: of a page each.
+std::uint64_t adapters_that_fit(const engine::Stats& stats) {
+  struct Sizes {
+    std::uint64_t adapters = 0;
+    std::uint64_t pages = 0;
+  };
+  Sizes loaded;
+  Sizes all;
+  for (const engine::AdapterInfo& each : stats.adapters) {
+    const auto add = [&](Sizes& sizes) {
+      ++sizes.adapters;
+      sizes.pages += each.pages;
+    };
+    add(all);
+    if (each.on_device) add(loaded);
+  }
+  const Sizes& sizes = loaded.pages > 0 ? loaded : all;
+  if (sizes.pages == 0) return std::max(stats.adapter_pages, all.adapters);
+  return std::max(loaded.adapters, stats.adapter_pages * sizes.adapters / sizes.pages);
+}
+
+// Writes families whose samples all name the model.
+class ModelMetrics {
+ public:
+  ModelMetrics(MetricsPage& page, std::string_view model)
+      : page_(page), model_(metric_label("model_name", model)) {}
+
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    page_.family(name, type, help);
+  }
+  void sample(std::string_view labels, auto value) {
+    page_.sample(joined_labels(model_, labels), value);
+  }
+  void gauge(std::string_view name, std::string_view help, auto value) {
+    family(name, "gauge", help);
+    sample({}, value);
+  }
+  void counter(std::string_view name, std::string_view help, auto value) {
+    family(name, "counter", help);
+    sample({}, value);
+  }
+  void histogram(std::string_view name, std::string_view help, const auto& values) {
+    family(name, "histogram", help);
+    page_.sum_samples(model_, values);
+  }
+
+ private:
+  MetricsPage& page_;
+  std::string model_;
+};
+
+void write_load(ModelMetrics& page, const engine::Stats& stats) {
+  page.gauge("vllm:num_requests_waiting", "Sequences that wait to run.", stats.waiting);
+  page.gauge("vllm:num_requests_running", "Sequences in the batch.", stats.running);
+  page.gauge("vllm:kv_cache_usage_perc", "Share of the pages of keys and values in use, 0 to 1.",
+             share(stats.kv_pages_used, stats.kv_pages));
+  page.family("vllm:cache_config_info", "gauge", "Pages of keys and values.");
+  page.sample(cat("block_size=\"", stats.page_tokens, "\",num_gpu_blocks=\"", stats.kv_pages, "\""),
+              1);
+  page.counter("vllm:num_preemptions_total", "Sequences that gave up their pages to others.",
+               stats.preemptions);
+  page.counter("vllm:prefix_cache_queries_total", "Tokens of prompts looked up in the cache.",
+               stats.prefix_lookup_tokens);
+  page.counter("vllm:prefix_cache_hits_total", "Of these, found.", stats.prefix_hit_tokens);
+}
+
+void write_requests(ModelMetrics& page, const engine::Stats& stats) {
+  page.counter("vllm:prompt_tokens_total", "Tokens of prompts, cached ones included.",
+               stats.begun_tokens);
+  page.counter("vllm:generation_tokens_total", "Tokens generated.", stats.generated_tokens);
+  page.family("vllm:request_success_total", "counter",
+              "Choices that ended, and requests that failed (error), by reason.");
+  page.sample("finished_reason=\"stop\"", stats.finished_stop);
+  page.sample("finished_reason=\"length\"", stats.finished_length);
+  page.sample("finished_reason=\"abort\"", stats.finished_cancelled);
+  page.sample("finished_reason=\"error\"", stats.failed);
+  page.histogram("vllm:time_to_first_token_seconds", "From accepted to the first token.",
+                 stats.time_to_first_token);
+  page.histogram("vllm:inter_token_latency_seconds", "Between the tokens of a choice.",
+                 stats.time_per_token);
+  page.histogram("vllm:e2e_request_latency_seconds", "From accepted to the end.",
+                 stats.request_time);
+  page.histogram("vllm:request_queue_time_seconds", "From accepted to running.", stats.queue_time);
+  page.histogram("vllm:request_inference_time_seconds", "From running to the end.",
+                 stats.running_time);
+  page.histogram("vllm:request_prefill_time_seconds", "From running to the first token.",
+                 stats.prefill_time);
+  page.histogram("vllm:request_decode_time_seconds", "From the first token to the last.",
+                 stats.decode_time);
+  page.histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt.",
+                 stats.prompt_lengths);
+  page.histogram("vllm:request_generation_tokens", "Tokens of a request's choices.",
+                 stats.answer_lengths);
+}
+
+// Where the adapters' bytes are: "gpu" is the memory that steps read, on a CPU too; "cpu" is host
+// memory before a GPU's.
+void write_loaded(ModelMetrics& page, const engine::Stats& stats) {
+  std::vector<const engine::AdapterInfo*> loaded;
+  for (const bool on_device : {true, false}) {
+    for (const engine::AdapterInfo& each : stats.adapters)
+      if (each.on_device == on_device && (on_device || each.in_host)) loaded.push_back(&each);
+  }
+  if (loaded.size() > max_loaded_adapters) loaded.resize(max_loaded_adapters);
+  page.family("vllm:lora_adapter_loaded", "gauge", "Adapters in memory, each at its best level.");
+  for (const engine::AdapterInfo* const each : loaded)
+    page.sample(
+        cat(metric_label("adapter_name", each->name), ",level=\"", each->on_device ? "gpu" : "cpu",
+            "\",pinned=\"", each->pinned ? "true" : "false", "\",rank=\"", each->rank, "\""),
+        1);
+  page.gauge("vllm:num_gpu_loaded_lora_adapters", "Adapters in the memory that steps read.",
+             std::ranges::count_if(stats.adapters, &engine::AdapterInfo::on_device));
+  page.gauge("vllm:num_cpu_loaded_lora_adapters", "Adapters in host memory before a GPU's.",
+             std::ranges::count_if(stats.adapters, &engine::AdapterInfo::in_host));
+  page.gauge("vllm:max_gpu_lora_adapters",
+             "Adapters of the present average size that fit in the memory that steps read.",
+             adapters_that_fit(stats));
+  page.histogram("vllm:lora_adapter_load_seconds",
+                 "A load of an adapter from its files or from host memory.",
+                 stats.adapter_load_time);
+}
+
+}  // namespace
+
+void write_gateway(MetricsPage& page, const engine::Stats& stats, std::string_view model,
+                   double now) {
+  ModelMetrics metrics(page, model);
+  write_load(metrics, stats);
+  write_requests(metrics, stats);
+  write_loaded(metrics, stats);
+  metrics.family("vllm:lora_requests_info", "gauge",
+                 "Adapters with running and waiting requests; the value is the present time.");
+  metrics.sample(cat("max_lora=\"", adapters_that_fit(stats), "\",running_lora_adapters=\"",
+                     names_of(stats, &engine::AdapterInfo::running), "\",waiting_lora_adapters=\"",
+                     names_of(stats, &engine::AdapterInfo::waiting), "\""),
+                 now);
+}
+
+}  // namespace motley::server

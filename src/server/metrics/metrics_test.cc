@@ -1,0 +1,169 @@
+// What GET /metrics shows.
+
+#include "server/metrics/metrics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "engine/replicas/total_stats.h"
+#include "server/metrics/page.h"
+
+namespace motley::server {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Metrics, LinesOfAdaptersAreBounded) {
+  engine::Stats stats;
+  for (int i = 0; i < 300; ++i)
+    stats.adapters.push_back({.name = cat("a", i), .pages = 1, .running = i < 2 ? 1 : 0});
+  stats.adapters[250].pages = 9;
+  const std::string page = metrics_page(stats, HttpCounts(), {.model = "base", .now = 1.5});
+  EXPECT_THAT(page, HasSubstr("motley_adapter_pages{adapter=\"a250\"} 9\n"));
+  EXPECT_THAT(page, HasSubstr("motley_adapter_pages{adapter=\"(others)\"} 200\n"));
+  EXPECT_THAT(page, Not(HasSubstr("adapter=\"a299\"")));
+  EXPECT_THAT(page, HasSubstr("running_lora_adapters=\"a0,a1\",waiting_lora_adapters=\"\"} 1.5\n"));
+}
+
+TEST(Metrics, ReplicasHaveALabel) {
+  engine::Stats one;
+  one.waiting = 3;
+  one.steps = 5;
+  one.adapters = {{.name = "a", .pages = 2, .running = 1}};
+  one.step_time.observe(std::chrono::milliseconds(3));
+  EXPECT_THAT(metrics_page(one, HttpCounts(), {.model = "base", .now = 1.5}),
+              Not(HasSubstr("replica")));
+  engine::Stats other = one;
+  other.waiting = 4;
+  other.stopped = true;
+  const engine::Stats all = engine::total_stats({one, other});
+  const std::string page = metrics_page(all, HttpCounts(), {.model = "base", .now = 1.5});
+  for (const char* const line :
+       {"motley_sequences_waiting{replica=\"0\"} 3", "motley_sequences_waiting{replica=\"1\"} 4",
+        "motley_steps_total{replica=\"1\"} 5", "motley_replica_up{replica=\"0\"} 1",
+        "motley_replica_up{replica=\"1\"} 0",
+        "motley_choices_total{reason=\"stop\",replica=\"1\"} 0",
+        "motley_step_seconds_bucket{le=\"0.005\",replica=\"0\"} 1",
+        "motley_step_seconds_count{replica=\"1\"} 1",
+        "motley_adapter_pages{adapter=\"a\",replica=\"1\"} 2",
+        "vllm:num_requests_waiting{model_name=\"base\"} 7"})
+    EXPECT_THAT(page, HasSubstr(cat("\n", line, "\n")));
+  EXPECT_THAT(page, HasSubstr("running_lora_adapters=\"a\""));
+}
+
+TEST(Metrics, NamesInALabelAreBounded) {
+  engine::Stats stats;
+  for (int i = 0; i < 1000; ++i)
+    stats.adapters.push_back({.name = cat("a", i + 1000), .waiting = i < 800 ? 1 : 2});
+  const std::string page = metrics_page(stats, HttpCounts(), {.model = "base", .now = 1.5});
+  const std::size_t begin = page.find("waiting_lora_adapters=\"");
+  const std::string label = page.substr(begin, page.find('}', begin) - begin);
+  EXPECT_EQ(std::ranges::count(label, ','), 255);
+  // All those that two sequences wait for, and the first of the others.
+  EXPECT_THAT(label, HasSubstr("=\"a1000,a1001,"));
+  EXPECT_THAT(label, HasSubstr(",a1055,a1800,"));
+  EXPECT_TRUE(label.ends_with(",a1999\""));
+}
+
+TEST(Metrics, SayWhereAdaptersAre) {
+  engine::Stats stats;
+  stats.adapter_pages = 12;
+  stats.adapters = {{.name = "absent", .rank = 4, .pages = 40},
+                    {.name = "host", .rank = 8, .in_host = true},
+                    {.name = "ready",
+                     .pinned = true,
+                     .rank = 16,
+                     .on_device = true,
+                     .in_host = true,
+                     .pages = 4}};
+  stats.adapter_load_time.observe(std::chrono::milliseconds(30));
+  const std::string page = metrics_page(stats, HttpCounts(), {.model = "b\"1\"", .now = 1.5});
+  const std::string model = R"(model_name="b\"1\"")";
+  for (const std::string& line :
+       {cat("vllm:lora_adapter_loaded{", model,
+            R"(,adapter_name="ready",level="gpu",pinned="true",rank="16"} 1)"),
+        cat("vllm:lora_adapter_loaded{", model,
+            R"(,adapter_name="host",level="cpu",pinned="false",rank="8"} 1)"),
+        cat("vllm:num_gpu_loaded_lora_adapters{", model, "} 1"),
+        cat("vllm:num_cpu_loaded_lora_adapters{", model, "} 2"),
+        cat("vllm:max_gpu_lora_adapters{", model, "} 3"),
+        cat(R"(vllm:lora_adapter_load_seconds_bucket{le="0.02",)", model, "} 0"),
+        cat(R"(vllm:lora_adapter_load_seconds_bucket{le="0.03",)", model, "} 1"),
+        cat("vllm:lora_adapter_load_seconds_count{", model, "} 1")})
+    EXPECT_THAT(page, HasSubstr(cat("\n", line, "\n")));
+  EXPECT_THAT(page, Not(HasSubstr("adapter_name=\"absent\"")));
+  // Without adapters there is room all the same.
+  stats.adapters.clear();
+  EXPECT_THAT(metrics_page(stats, HttpCounts(), {.model = "b"}),
+              HasSubstr("vllm:max_gpu_lora_adapters{model_name=\"b\"} 12\n"));
+}
+
+TEST(Metrics, CountTheRequestsOfEachAdapter) {
+  engine::AdapterTraffic traffic;
+  traffic.finished_stop = 2;
+  traffic.failed = 1;
+  traffic.prompt_tokens = 30;
+  traffic.generated_tokens = 7;
+  traffic.time_to_first_token.observe(std::chrono::milliseconds(250));
+  traffic.time_per_token.observe(std::chrono::milliseconds(125));
+  engine::Stats stats;
+  stats.adapters = {
+      {.name = "quiet"},
+      {.name = "tenant", .traffic = std::make_shared<engine::AdapterTraffic>(traffic)}};
+  stats.base_traffic.generated_tokens = 11;
+  stats.other_adapters.finished_length = 3;
+  const std::string page = metrics_page(stats, HttpCounts(), {.model = "base", .now = 1.5});
+  for (const char* const line :
+       {R"(motley_adapter_choices_total{adapter="tenant",reason="stop"} 2)",
+        R"x(motley_adapter_choices_total{adapter="(others)",reason="length"} 3)x",
+        R"(motley_adapter_requests_failed_total{adapter="tenant"} 1)",
+        R"(motley_adapter_prompt_tokens_total{adapter="tenant"} 30)",
+        R"(motley_adapter_generated_tokens_total{adapter="tenant"} 7)",
+        R"(motley_adapter_generated_tokens_total{adapter=""} 11)",
+        R"(motley_adapter_time_to_first_token_seconds_sum{adapter="tenant"} 0.25)",
+        R"(motley_adapter_time_to_first_token_seconds_count{adapter="tenant"} 1)",
+        R"(motley_adapter_time_per_token_seconds_sum{adapter="tenant"} 0.125)"})
+    EXPECT_THAT(page, HasSubstr(cat("\n", line, "\n")));
+  EXPECT_THAT(page, Not(HasSubstr("adapter=\"quiet\"")));
+}
+
+TEST(Metrics, AdaptersOfReplicasAreCountedTogetherForGateways) {
+  engine::AdapterTraffic traffic;
+  traffic.generated_tokens = 2;
+  const auto shared = std::make_shared<engine::AdapterTraffic>(traffic);
+  engine::Stats one;
+  one.adapters = {{.name = "a", .rank = 8, .on_device = true, .traffic = shared}};
+  engine::Stats other;
+  other.adapters = {{.name = "a", .rank = 8, .in_host = true, .traffic = shared}};
+  const engine::Stats all = engine::total_stats({one, other});
+  EXPECT_EQ(all.adapters.front().traffic->generated_tokens, 4U);
+  const std::string page = metrics_page(all, HttpCounts(), {.model = "base", .now = 1.5});
+  EXPECT_THAT(page, HasSubstr("vllm:num_gpu_loaded_lora_adapters{model_name=\"base\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("level=\"gpu\",pinned=\"false\",rank=\"8\"} 1\n"));
+  EXPECT_THAT(page,
+              HasSubstr("motley_adapter_generated_tokens_total{adapter=\"a\",replica=\"1\"} 2\n"));
+}
+
+TEST(Metrics, ValuesOfLabelsAreEscaped) {
+  EXPECT_EQ(metric_label("a", "x"), R"(a="x")");
+  EXPECT_EQ(metric_label("a", "\\ \" \n"), R"(a="\\ \" \n")");
+}
+
+TEST(Metrics, OfTheProcessHaveTheirUsualNames) {
+  const std::string page = process_metrics(nullptr);
+  for (const char* const name :
+       {"motley_build_info{version=\"", "process_cpu_seconds_total ", "process_start_time_seconds ",
+        "process_resident_memory_bytes ", "process_virtual_memory_bytes ", "process_open_fds ",
+        "process_max_fds ", "process_threads "})
+    EXPECT_THAT(page, HasSubstr(cat("\n", name)));
+}
+
+}  // namespace
+}  // namespace motley::server
