@@ -40,11 +40,11 @@ TEST_F(AdapterBase, AFolderIsKnownByItsNameAndItsPath) {
        {std::string("served"), std::string("demo-8x"), std::string("acme/demo-8x"),
         std::string("acme/demo"), std::string("other/demo"), std::string("/data/demo-8x/"),
         std::string("hf://acme/demo@v1"), at("link"), at("demo-8x"),
-        "/root/.cache/huggingface/hub/models--acme--demo/snapshots/" + commit})
+        "/home/me/.cache/huggingface/hub/models--acme--demo/snapshots/" + commit})
     EXPECT_TRUE(base.is_named(name)) << name;
   for (const std::string& name :
        {std::string("acme/demo-4x"), std::string("/data/other"), std::string("link"), at("none"),
-        "/root/hub/models--acme--other/snapshots/" + commit})
+        "/home/me/hub/models--acme--other/snapshots/" + commit})
     EXPECT_FALSE(base.is_named(name)) << name;
 }
 

@@ -96,6 +96,7 @@ class Metrics(Case):
         unload = {"lora_name": "team@3:poet", "lora_int_id": None}
         self.assertEqual(server.post("/v1/unload_lora_adapter", unload)[0], 200)
         self.assertNotIn("poet", server.get("/metrics"))
+        server.wait_for_line("adapter.unloaded")
         events = re.findall(r"adapter\.(\w+) adapter=(\S+) path=(\S+) version=([0-9a-f]{32})", server.lines())
         self.assertEqual([event[:2] for event in events],
                          [("loaded", "cynic"), ("loaded", "team@3:poet"), ("replaced", "team@3:poet"),
@@ -135,7 +136,11 @@ class Logs(Case):
         self.assertEqual(server.post("/v1/load_lora_adapter", {"lora_name": "bad", "lora_path": str(bad)})[0], 400)
         requests = until("three requests in the log",
                          lambda: named("http.request") if len(named("http.request")) >= 3 else None, server.lines)
-        whole, refused, load = requests[:3]
+        # Of several connections, in any order.
+        by_status = {(event["path"], event["status"]): event for event in requests}
+        whole = by_status["/v1/completions", 200]
+        refused = by_status["/v1/completions", 400]
+        load = by_status["/v1/load_lora_adapter", 400]
         self.assertEqual((whole["model"], whole["completion_tokens"], whole["end"]), ("cynic", 3, "length"))
         self.assertGreater(whole["prompt_tokens"], 0)
         self.assertLessEqual(whole["first_token_ms"], whole["ms"])
@@ -184,6 +189,7 @@ class Folders(Case):
         server = self.start("--adapter-dir", str(self.folder))
         ids = [each["id"] for each in json.loads(server.get("/v1/models"))["data"]]
         self.assertEqual(ids, ["demo", "cynic"])
+        server.wait_for_line("serve.listening")  # the log is written by a thread of its own
         left_out = set(re.findall(r"adapter\.left_out adapter=(\S+)", server.lines()))
         self.assertEqual(left_out, {"half", "other", "out"})
 
@@ -215,6 +221,7 @@ body = json.dumps({{"model": "late", "prompt": "wisdom", "max_tokens": 1}}).enco
 print(urllib.request.urlopen(urllib.request.Request("{server.url}/v1/completions", body), timeout=60).status)
 """], stdout=subprocess.PIPE, text=True) for _ in range(6)]
         self.assertEqual([each.communicate(timeout=60)[0].strip() for each in asked], ["200"] * 6)
+        until("six requests in the log", lambda: server.lines().count("http.request") == 6, server.lines)
         self.assertEqual(server.lines().count("adapter.loaded adapter=late"), 1)
 
 

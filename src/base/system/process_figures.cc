@@ -1,6 +1,5 @@
 #include "base/system/process_figures.h"
 
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -30,10 +29,16 @@ std::vector<std::string> stat_fields() {
   return fields;
 }
 
-double seconds_of(clockid_t clock) {
-  timespec now{};
-  if (::clock_gettime(clock, &now) != 0) return 0;
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+// In seconds since the epoch.
+std::uint64_t boot_time() {
+  std::ifstream file("/proc/stat");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    std::uint64_t time = 0;
+    if (words >> key >> time && key == "btime") return time;
+  }
+  return 0;
 }
 
 std::uint64_t open_files() {
@@ -62,8 +67,8 @@ ProcessFigures process_figures() {
   };
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
   figures.cpu_seconds = static_cast<double>(number(utime) + number(stime)) / ticks;
-  figures.start_seconds = seconds_of(CLOCK_REALTIME) - seconds_of(CLOCK_BOOTTIME) +
-                          static_cast<double>(number(start)) / ticks;
+  figures.start_seconds =
+      static_cast<double>(boot_time()) + static_cast<double>(number(start)) / ticks;
   figures.resident_bytes = number(rss) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   figures.virtual_bytes = number(vsize);
   figures.threads = number(threads);
