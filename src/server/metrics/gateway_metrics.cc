@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/metrics/page.h"
+
 namespace motley::server {
 namespace {
 
@@ -53,37 +55,7 @@ std::uint64_t adapters_that_fit(const engine::Stats& stats) {
   return std::max(loaded.adapters, stats.adapter_pages * sizes.adapters / sizes.pages);
 }
 
-// Writes families whose samples all name the model.
-class ModelMetrics {
- public:
-  ModelMetrics(MetricsPage& page, std::string_view model)
-      : page_(page), model_(metric_label("model_name", model)) {}
-
-  void family(std::string_view name, std::string_view type, std::string_view help) {
-    page_.family(name, type, help);
-  }
-  void sample(std::string_view labels, auto value) {
-    page_.sample(joined_labels(model_, labels), value);
-  }
-  void gauge(std::string_view name, std::string_view help, auto value) {
-    family(name, "gauge", help);
-    sample({}, value);
-  }
-  void counter(std::string_view name, std::string_view help, auto value) {
-    family(name, "counter", help);
-    sample({}, value);
-  }
-  void histogram(std::string_view name, std::string_view help, const auto& values) {
-    family(name, "histogram", help);
-    page_.sum_samples(model_, values);
-  }
-
- private:
-  MetricsPage& page_;
-  std::string model_;
-};
-
-void write_load(ModelMetrics& page, const engine::Stats& stats) {
+void write_load(MetricsPage& page, const engine::Stats& stats) {
   page.gauge("vllm:num_requests_waiting", "Sequences that wait to run.", stats.waiting);
   page.gauge("vllm:num_requests_running", "Sequences in the batch.", stats.running);
   page.gauge("vllm:kv_cache_usage_perc", "Share of the pages of keys and values in use, 0 to 1.",
@@ -98,7 +70,7 @@ void write_load(ModelMetrics& page, const engine::Stats& stats) {
   page.counter("vllm:prefix_cache_hits_total", "Of these, found.", stats.prefix_hit_tokens);
 }
 
-void write_requests(ModelMetrics& page, const engine::Stats& stats) {
+void write_requests(MetricsPage& page, const engine::Stats& stats) {
   page.counter("vllm:prompt_tokens_total", "Tokens of prompts, cached ones included.",
                stats.begun_tokens);
   page.counter("vllm:generation_tokens_total", "Tokens generated.", stats.generated_tokens);
@@ -129,7 +101,7 @@ void write_requests(ModelMetrics& page, const engine::Stats& stats) {
 
 // Where the adapters' bytes are: "gpu" is the memory that steps read, on a CPU too; "cpu" is host
 // memory before a GPU's.
-void write_loaded(ModelMetrics& page, const engine::Stats& stats) {
+void write_loaded(MetricsPage& page, const engine::Stats& stats) {
   std::vector<const engine::AdapterInfo*> loaded;
   for (const bool on_device : {true, false}) {
     for (const engine::AdapterInfo& each : stats.adapters)
@@ -156,18 +128,18 @@ void write_loaded(ModelMetrics& page, const engine::Stats& stats) {
 
 }  // namespace
 
-void write_gateway(MetricsPage& page, const engine::Stats& stats, std::string_view model,
-                   double now) {
-  ModelMetrics metrics(page, model);
-  write_load(metrics, stats);
-  write_requests(metrics, stats);
-  write_loaded(metrics, stats);
-  metrics.family("vllm:lora_requests_info", "gauge",
-                 "Adapters with running and waiting requests; the value is the present time.");
-  metrics.sample(cat("max_lora=\"", adapters_that_fit(stats), "\",running_lora_adapters=\"",
-                     names_of(stats, &engine::AdapterInfo::running), "\",waiting_lora_adapters=\"",
-                     names_of(stats, &engine::AdapterInfo::waiting), "\""),
-                 now);
+std::string gateway_metrics(const engine::Stats& stats, std::string_view model, double now) {
+  MetricsPage page(metric_label("model_name", model));
+  write_load(page, stats);
+  write_requests(page, stats);
+  write_loaded(page, stats);
+  page.family("vllm:lora_requests_info", "gauge",
+              "Adapters with running and waiting requests; the value is the present time.");
+  page.sample(cat("max_lora=\"", adapters_that_fit(stats), "\",running_lora_adapters=\"",
+                  names_of(stats, &engine::AdapterInfo::running), "\",waiting_lora_adapters=\"",
+                  names_of(stats, &engine::AdapterInfo::waiting), "\""),
+              now);
+  return std::move(page).take();
 }
 
 }  // namespace motley::server

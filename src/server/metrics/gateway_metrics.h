@@ -1,14 +1,14 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
-#include "server/metrics/page.h"
+#include "engine/stats.h"
 
 namespace motley::server {
 
 // Names and labels that routers, autoscalers and dashboards of other servers read, for all replicas
 // together. `model` is the base's id; `now` is in seconds since the epoch.
-void write_gateway(MetricsPage& page, const engine::Stats& stats, std::string_view model,
-                   double now);
+std::string gateway_metrics(const engine::Stats& stats, std::string_view model, double now);
 
 }  // namespace motley::server

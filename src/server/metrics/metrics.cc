@@ -132,8 +132,7 @@ std::string metrics_page(const engine::Stats& stats, const HttpCounts& http,
   page.gauge("motley_request_memory_bytes", "Memory that requests are charged for.",
              server.used_bytes);
   page.gauge("motley_request_memory_limit_bytes", "At most.", server.limit_bytes);
-  write_gateway(page, stats, server.model, server.now);
-  return std::move(page).take();
+  return std::move(page).take() + gateway_metrics(stats, server.model, server.now);
 }
 
 std::string http_metrics(const HttpStats& stats) {

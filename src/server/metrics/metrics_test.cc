@@ -94,8 +94,8 @@ TEST(Metrics, SayWhereAdaptersAre) {
         cat("vllm:num_gpu_loaded_lora_adapters{", model, "} 1"),
         cat("vllm:num_cpu_loaded_lora_adapters{", model, "} 2"),
         cat("vllm:max_gpu_lora_adapters{", model, "} 3"),
-        cat(R"(vllm:lora_adapter_load_seconds_bucket{le="0.02",)", model, "} 0"),
-        cat(R"(vllm:lora_adapter_load_seconds_bucket{le="0.03",)", model, "} 1"),
+        cat("vllm:lora_adapter_load_seconds_bucket{", model, R"(,le="0.02"} 0)"),
+        cat("vllm:lora_adapter_load_seconds_bucket{", model, R"(,le="0.03"} 1)"),
         cat("vllm:lora_adapter_load_seconds_count{", model, "} 1")})
     EXPECT_THAT(page, HasSubstr(cat("\n", line, "\n")));
   EXPECT_THAT(page, Not(HasSubstr("adapter_name=\"absent\"")));

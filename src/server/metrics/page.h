@@ -31,13 +31,17 @@ inline std::string metric_label(std::string_view name, std::string_view value) {
 // Writes families of samples in Prometheus' text format.
 class MetricsPage {
  public:
+  // `common`: labels of every sample.
+  explicit MetricsPage(std::string common = {}) : common_(std::move(common)) {}
+
   void family(std::string_view name, std::string_view type, std::string_view help) {
     name_ = name;
     text_ += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
   }
   void sample(std::string_view labels, auto value, std::string_view suffix = {}) {
-    text_ += cat(name_, suffix, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", " ",
-                 value, "\n");
+    const std::string all = joined_labels(common_, labels);
+    text_ +=
+        cat(name_, suffix, all.empty() ? "" : "{", all, all.empty() ? "" : "}", " ", value, "\n");
   }
   void gauge(std::string_view name, std::string_view help, auto value) {
     family(name, "gauge", help);
@@ -46,6 +50,10 @@ class MetricsPage {
   void counter(std::string_view name, std::string_view help, auto value) {
     family(name, "counter", help);
     sample({}, value);
+  }
+  void histogram(std::string_view name, std::string_view help, const auto& values) {
+    family(name, "histogram", help);
+    sum_samples({}, values);
   }
   // Of an engine::Histogram, or an engine::DurationSum.
   template <class Sums>
@@ -64,6 +72,7 @@ class MetricsPage {
   std::string take() && { return std::move(text_); }
 
  private:
+  std::string common_;
   std::string text_;
   std::string_view name_;
 };
