@@ -10,34 +10,6 @@
 namespace motley::model {
 namespace {
 
-class Groups {
- public:
-  void add(const GroupedAttention& block) {
-    all_.push_back({&block.q, &block.k, &block.v});
-    all_.push_back({&block.o});
-  }
-  void add(const LatentAttention& block) {
-    all_.push_back({block.q ? &*block.q : &*block.q_a, &block.kv_a});
-    if (block.q_b) all_.push_back({&*block.q_b});
-    all_.push_back({&block.o});
-  }
-  void add(const DenseBlock& block) {
-    all_.push_back({&block.gate, &block.up});
-    all_.push_back({&block.down});
-  }
-  void add(const MoeBlock& block) {
-    all_.push_back({&block.router});
-    if (block.shared) add(*block.shared);
-    if (block.shared_gate) all_.push_back({&*block.shared_gate});
-  }
-  void add(const Linear& linear) { all_.push_back({&linear}); }
-
-  std::vector<DenseGroup> take() { return std::move(all_); }
-
- private:
-  std::vector<DenseGroup> all_;
-};
-
 // The weight that a GPU's kernels read.
 kernels::WeightView view_on_gpu(const Linear& linear, bool exact) {
   const quant::Weight& weight = linear.host_weight();
@@ -88,13 +60,13 @@ void add_new(std::vector<Shape>& shapes, Shape shape) {
 }  // namespace
 
 std::vector<DenseGroup> dense_groups(const Model& model) {
-  Groups groups;
-  for (const Layer& layer : model.layers()) {
-    std::visit([&](const auto& block) { groups.add(block); }, layer.attention);
-    std::visit([&](const auto& block) { groups.add(block); }, layer.ffn);
-  }
-  groups.add(model.head());
-  return groups.take();
+  std::vector<DenseGroup> groups;
+  for_each_block(model.layers(), [&](const Block& block) {
+    for (MapGroup& group : block.maps())
+      if (!group.per_head) groups.push_back(std::move(group.maps));
+  });
+  groups.push_back({&model.head()});
+  return groups;
 }
 
 std::vector<std::vector<kernels::Linear>> dense_products(const DenseGroup& group,
@@ -166,11 +138,9 @@ std::string not_tuned(const Model& model, const kernels::Tuning& tuning) {
   for (const std::vector<kernels::Linear>& products : all_dense_products(model))
     add_new(dense, dense_shape(products));
   std::vector<kernels::ExpertLayerShape> experts;
-  for (const Layer& layer : model.layers()) {
-    const auto* const block = std::get_if<MoeBlock>(&layer.ffn);
-    if (block != nullptr && block->backend->kernels().size() > 1)
-      add_new(experts, expert_layer_shape(*block));
-  }
+  for_each_moe(model.layers(), [&](const MoeBlock& block, std::size_t) {
+    if (block.backend->kernels().size() > 1) add_new(experts, expert_layer_shape(block));
+  });
   std::vector<std::string> parts;
   const auto tell = [&](std::size_t missing, std::size_t all, std::string_view what) {
     if (missing > 0) parts.push_back(cat(missing, " of ", all, " ", what));
@@ -209,8 +179,8 @@ std::vector<DenseKernels> dense_kernels(const Model& model, const DenseReport& r
 std::string describe_dense(const Model& model) {
   std::vector<std::string> parts;
   for (const DenseKernels& each : dense_kernels(model, {.exact = model.exact(),
-                                                        .batch_invariant = model.batch_invariant(),
-                                                        .tuning = model.tuning()}))
+                                                       .batch_invariant = model.batch_invariant(),
+                                                       .tuning = model.tuning()}))
     parts.push_back(to_string(each));
   return join(parts, "; ");
 }

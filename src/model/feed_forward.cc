@@ -1,5 +1,8 @@
 #include "model/feed_forward.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/cat.h"
 #include "model/weights/load_experts.h"
 #include "moe/select.h"
@@ -41,12 +44,6 @@ Result<DenseBlock> load_dense(WeightSource& source, std::int32_t layer, std::str
   MOTLEY_TRY(block.down,
              load_linear(source, spec(sites.down, "down_proj", {hidden, width}, columns)));
   return block;
-}
-
-// Of several ranks each computes a part of the sum.
-ValueId append_part(const DenseBlock& block, ValueId x, Builder& pass) {
-  const auto gate_up = pass.linears({&block.gate, &block.up}, x, "gate_up").each;
-  return pass.linear(block.down, pass.activate({}, gate_up[0], gate_up[1]), "feed_forward");
 }
 
 }  // namespace
@@ -104,44 +101,79 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
   return block;
 }
 
-ValueId append(const DenseBlock& block, ValueId x, Builder& pass) {
-  return pass.sum_over_ranks(append_part(block, x, pass));
+std::vector<MapGroup> DenseBlock::maps(std::string_view part) const {
+  return {{.part = part, .maps = {&gate, &up}}, {.part = part, .maps = {&down}}};
 }
 
-ValueId append(const MoeBlock& block, ValueId x, Builder& pass) {
+ValueId DenseBlock::append_part(ValueId x, Builder& pass) const {
+  const auto gate_up = pass.linears({&gate, &up}, x, "gate_up").each;
+  return pass.linear(down, pass.activate({}, gate_up[0], gate_up[1]), "feed_forward");
+}
+
+ValueId DenseBlock::append(ValueId x, Builder& pass) const {
+  return pass.sum_over_ranks(append_part(x, pass));
+}
+
+std::vector<MapGroup> MoeBlock::maps() const {
+  constexpr std::string_view of_shared = "shared experts";
+  std::vector<MapGroup> all{{.part = "router", .maps = {&router}}};
+  if (shared) std::ranges::move(shared->maps(of_shared), std::back_inserter(all));
+  if (shared_gate) all.push_back({.part = of_shared, .maps = {&*shared_gate}});
+  return all;
+}
+
+std::vector<const Vector*> MoeBlock::vectors() const { return {&correction_bias}; }
+
+ValueId MoeBlock::append_part(ValueId x, Builder& pass) const {
   ops::OpList& list = pass.list();
-  const std::int32_t layer = block.router.site.layer;
-  const ValueId logits = pass.logits(block.router, block.spec, x);
-  const ValueId ids = pass.value("expert_ids", DType::i32, block.spec.top_k);
-  const ValueId weights = pass.value("expert_weights", DType::f32, block.spec.top_k);
+  const std::int32_t layer = router.site.layer;
+  const ValueId logits = pass.logits(router, spec, x);
+  const ValueId ids = pass.value("expert_ids", DType::i32, spec.top_k);
+  const ValueId weights = pass.value("expert_weights", DType::f32, spec.top_k);
   list.append({.reads = {logits}, .writes = {ids, weights}},
-              RouteOp{block.spec, block.correction_bias, layer, logits, ids, weights});
+              RouteOp{spec, correction_bias, layer, logits, ids, weights});
   // Before the experts, so that their sum can include its rows.
-  const ValueId shared = block.shared ? append_part(*block.shared, x, pass) : ops::no_value;
-  const ValueId gate =
-      block.shared_gate ? pass.linear(*block.shared_gate, x, "shared_gate") : ops::no_value;
+  const ValueId of_shared = shared ? shared->append_part(x, pass) : ops::no_value;
+  const ValueId gate = shared_gate ? pass.linear(*shared_gate, x, "shared_gate") : ops::no_value;
   ValueId own_ids = ids;
-  if (block.first_expert) {
-    own_ids = pass.value("own_expert_ids", DType::i32, block.spec.top_k);
+  if (first_expert) {
+    own_ids = pass.value("own_expert_ids", DType::i32, spec.top_k);
     list.append({.reads = {ids}, .writes = {own_ids}},
-                LocalExpertsOp{layer, *block.first_expert, ids, own_ids});
+                LocalExpertsOp{layer, *first_expert, ids, own_ids});
   }
-  const ValueId out = pass.value("experts", DType::f32, block.router.in());
+  const ValueId out = pass.value("experts", DType::f32, router.in());
   list.append({.reads = {x, own_ids, weights}, .writes = {out}},
-              ExpertsOp{.backend = *block.backend,
-                        .problem = block.problem,
-                        .experts = *block.prepared,
+              ExpertsOp{.backend = *backend,
+                        .problem = problem,
+                        .experts = *prepared,
                         .layer = layer,
-                        .local_ids = block.first_expert.has_value(),
+                        .local_ids = first_expert.has_value(),
                         .x = x,
                         .ids = own_ids,
                         .weights = weights,
                         .out = out});
-  if (block.shared_gate) {
-    pass.add_scaled(shared, gate, out);
-  } else if (block.shared) {
-    pass.add_in_place(shared, out);
+  if (shared_gate) {
+    pass.add_scaled(of_shared, gate, out);
+  } else if (shared) {
+    pass.add_in_place(of_shared, out);
   }
+  return out;
+}
+
+ValueId MoeBlock::append(ValueId x, Builder& pass) const {
+  return pass.sum_over_ranks(append_part(x, pass));
+}
+
+std::vector<MapGroup> ParallelBlock::maps() const {
+  std::vector<MapGroup> all = dense.maps();
+  std::ranges::move(experts.maps(), std::back_inserter(all));
+  return all;
+}
+
+ValueId ParallelBlock::append(ValueId x, Builder& pass) const {
+  const ValueId of_dense = dense.append_part(x, pass);
+  const ValueId out = experts.append_part(x, pass);
+  pass.add_in_place(of_dense, out);
   return pass.sum_over_ranks(out);
 }
 

@@ -3,22 +3,29 @@
 #include <memory>
 #include <optional>
 
+#include "model/block.h"
 #include "model/config/config.h"
-#include "model/forward/builder.h"
-#include "model/linear.h"
 #include "moe/backend.h"
 #include "quant/upload.h"
 
 namespace motley::model {
 
 // down(silu(gate x) * up x): a dense block, or a shared expert.
-struct DenseBlock {
+struct DenseBlock final : Block {
   Linear gate, up, down;
   tensor::Buffer gate_up_memory;  // of load_linears
+
+  std::vector<MapGroup> maps() const override { return maps("dense layers"); }
+  std::vector<MapGroup> maps(std::string_view part) const;
+  std::vector<const Vector*> vectors() const override { return {}; }
+  std::vector<const MoeBlock*> moe_blocks() const override { return {}; }
+  ValueId append(ValueId x, Builder& pass) const override;
+  // Of several ranks each computes a part of the sum.
+  ValueId append_part(ValueId x, Builder& pass) const;
 };
 
 // Routed experts, and a shared expert that every token uses.
-struct MoeBlock {
+struct MoeBlock final : Block {
   Linear router;
   Vector correction_bias;
   moe::RouterSpec spec;
@@ -30,6 +37,23 @@ struct MoeBlock {
   std::unique_ptr<moe::PreparedExperts> prepared;  // in the backend's layout
   std::optional<DenseBlock> shared;
   std::optional<Linear> shared_gate;
+
+  std::vector<MapGroup> maps() const override;
+  std::vector<const Vector*> vectors() const override;
+  std::vector<const MoeBlock*> moe_blocks() const override { return {this}; }
+  ValueId append(ValueId x, Builder& pass) const override;
+  ValueId append_part(ValueId x, Builder& pass) const;
+};
+
+// A dense block and experts that read the same x; the result is their sum.
+struct ParallelBlock final : Block {
+  DenseBlock dense;
+  MoeBlock experts;
+
+  std::vector<MapGroup> maps() const override;
+  std::vector<const Vector*> vectors() const override { return experts.vectors(); }
+  std::vector<const MoeBlock*> moe_blocks() const override { return {&experts}; }
+  ValueId append(ValueId x, Builder& pass) const override;
 };
 
 Result<DenseBlock> load_dense_block(WeightSource& source, const Config& config, std::int32_t layer);
@@ -40,9 +64,5 @@ struct BackendChoice {
 };
 Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std::int32_t layer,
                                 const BackendChoice& choice);
-
-// x [R, hidden] -> the block's result [R, hidden].
-ValueId append(const DenseBlock& block, ValueId x, Builder& pass);
-ValueId append(const MoeBlock& block, ValueId x, Builder& pass);
 
 }  // namespace motley::model

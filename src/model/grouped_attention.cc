@@ -1,6 +1,7 @@
 #include "model/grouped_attention.h"
 
 #include "base/cat.h"
+#include "model/attention_cost.h"
 #include "ops/attention.h"
 
 namespace motley::model {
@@ -69,15 +70,25 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
   return block;
 }
 
-CacheLayout cache_layout(const GroupedAttention& block) {
-  return {.heads = block.kv_heads, .key_width = block.head_dim, .value_width = block.head_dim};
+std::vector<MapGroup> GroupedAttention::maps() const {
+  return {{.part = "attention", .maps = {&q, &k, &v}}, {.part = "attention", .maps = {&o}}};
 }
 
-kernels::AttentionShape attention_shape(const GroupedAttention& block, std::int64_t sequences) {
-  return {.sequences = sequences,
-          .heads = block.heads,
-          .kv_heads = block.kv_heads,
-          .value_width = block.head_dim};
+std::vector<const Vector*> GroupedAttention::vectors() const {
+  return {&q_norm.weight, &k_norm.weight, &sinks};
+}
+
+CacheLayout GroupedAttention::kept_per_token() const {
+  return {.heads = kv_heads, .key_width = head_dim, .value_width = head_dim};
+}
+
+kernels::AttentionShape GroupedAttention::attention_shape(std::int64_t sequences) const {
+  return {.sequences = sequences, .heads = heads, .kv_heads = kv_heads, .value_width = head_dim};
+}
+
+Mixer::Cost GroupedAttention::cost(const EqualSequences& step) const {
+  return attention_cost(
+      {.heads = heads, .key_width = head_dim, .value_width = head_dim, .window = window}, step);
 }
 
 namespace {
@@ -105,46 +116,44 @@ ValueId append_without_heads(const GroupedAttention& block, Builder& pass) {
 
 }  // namespace
 
-ValueId append(const GroupedAttention& block, ValueId x, Builder& pass) {
-  if (block.heads == 0) return append_without_heads(block, pass);
+ValueId GroupedAttention::append(ValueId x, Builder& pass) const {
+  if (heads == 0) return append_without_heads(*this, pass);
   ops::OpList& list = pass.list();
-  const std::int32_t layer = block.q.site.layer;
-  const auto qkv = pass.linears({&block.q, &block.k, &block.v}, x, "qkv").each;
-  const ValueId q = list.split_heads(qkv[0], block.heads);
-  const ValueId k = list.split_heads(qkv[1], block.kv_heads);
-  const ValueId v = list.split_heads(qkv[2], block.kv_heads);
-  if (block.qk_norm == QkNorm::full_width) {
-    norm_full_width(block, qkv[0], qkv[1], pass);
-  } else if (block.qk_norm == QkNorm::per_head) {
-    pass.norm_in_place(block.q_norm, q);
-    pass.norm_in_place(block.k_norm, k);
+  const std::int32_t layer = q.site.layer;
+  const auto qkv = pass.linears({&q, &k, &v}, x, "qkv").each;
+  const ValueId q_heads = list.split_heads(qkv[0], heads);
+  const ValueId k_heads = list.split_heads(qkv[1], kv_heads);
+  const ValueId v_heads = list.split_heads(qkv[2], kv_heads);
+  if (qk_norm == QkNorm::full_width) {
+    norm_full_width(*this, qkv[0], qkv[1], pass);
+  } else if (qk_norm == QkNorm::per_head) {
+    pass.norm_in_place(q_norm, q_heads);
+    pass.norm_in_place(k_norm, k_heads);
   }
-  if (block.clip > 0)
-    for (const ValueId each : qkv) pass.clip(each, block.clip);
-  pass.rotate(q, block.rope_interleaved);
-  pass.rotate(k, block.rope_interleaved);
-  pass.store(k, layer, PageHalf::keys);
-  pass.store(v, layer, PageHalf::values);
-  ValueId queries = q;
-  const DType query_type = ops::query_type(pass.device(), pass.kv_type(),
-                                           {.page_tokens = page_tokens,
-                                            .kv_heads = block.kv_heads,
-                                            .keys = block.head_dim,
-                                            .values = block.head_dim});
+  if (clip > 0)
+    for (const ValueId each : qkv) pass.clip(each, clip);
+  pass.rotate(q_heads, rope_interleaved);
+  pass.rotate(k_heads, rope_interleaved);
+  pass.store(k_heads, layer, PageHalf::keys);
+  pass.store(v_heads, layer, PageHalf::values);
+  ValueId queries = q_heads;
+  const DType query_type = ops::query_type(
+      pass.device(), pass.kv_type(),
+      {.page_tokens = page_tokens, .kv_heads = kv_heads, .keys = head_dim, .values = head_dim});
   if (query_type != DType::f32) {
-    queries = list.split_heads(pass.value("queries", query_type, block.q.out()), block.heads);
-    pass.round(q, queries);
+    queries = list.split_heads(pass.value("queries", query_type, q.out()), heads);
+    pass.round(q_heads, queries);
   }
-  const ValueId attended = pass.value("attended", pass.activations(), block.o.in());
-  const ValueId heads = list.split_heads(attended, block.heads);
-  list.append({.reads = {queries}, .writes = {heads}}, AttendOp{.layer = layer,
-                                                                .scale = block.scale,
-                                                                .window = block.window,
-                                                                .sinks = block.sinks.data(),
-                                                                .values_in_keys = 0,
-                                                                .queries = queries,
-                                                                .out = heads});
-  return pass.sum_over_ranks(pass.linear(block.o, attended, "attention"));
+  const ValueId attended = pass.value("attended", pass.activations(), o.in());
+  const ValueId by_head = list.split_heads(attended, heads);
+  list.append({.reads = {queries}, .writes = {by_head}}, AttendOp{.layer = layer,
+                                                                  .scale = scale,
+                                                                  .window = window,
+                                                                  .sinks = sinks.data(),
+                                                                  .values_in_keys = 0,
+                                                                  .queries = queries,
+                                                                  .out = by_head});
+  return pass.sum_over_ranks(pass.linear(o, attended, "attention"));
 }
 
 }  // namespace motley::model

@@ -1,14 +1,12 @@
 #pragma once
 
+#include "model/block.h"
 #include "model/config/config.h"
-#include "model/forward/builder.h"
-#include "model/linear.h"
-#include "model/step.h"
 
 namespace motley::model {
 
 // Grouped-query attention: queries of several heads share a key and value head.
-struct GroupedAttention {
+struct GroupedAttention final : Mixer {
   Linear q, k, v, o;
   tensor::Buffer qkv_memory;  // of load_linears
   QkNorm qk_norm = QkNorm::none;
@@ -22,16 +20,16 @@ struct GroupedAttention {
   std::int64_t window = 0;
   float scale = 0;
   bool rope_interleaved = false;
+
+  std::vector<MapGroup> maps() const override;
+  std::vector<const Vector*> vectors() const override;
+  CacheLayout kept_per_token() const override;
+  kernels::AttentionShape attention_shape(std::int64_t sequences) const override;
+  Cost cost(const EqualSequences& step) const override;
+  ValueId append(ValueId x, Builder& pass) const override;
 };
 
 Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Config& config,
                                                 std::int32_t layer);
-
-CacheLayout cache_layout(const GroupedAttention& block);
-// For the scratch of steps with so many sequences.
-kernels::AttentionShape attention_shape(const GroupedAttention& block, std::int64_t sequences);
-
-// x [R, hidden] -> the layer's result [R, hidden].
-ValueId append(const GroupedAttention& block, ValueId x, Builder& pass);
 
 }  // namespace motley::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "model/attention_cost.h"
 #include "ops/attention.h"
 
 namespace motley::model {
@@ -76,19 +77,45 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
   return block;
 }
 
-CacheLayout cache_layout(const LatentAttention& block) {
+std::vector<MapGroup> LatentAttention::maps() const {
+  constexpr std::string_view part = "attention";
+  std::vector<MapGroup> all{{.part = part, .maps = {q ? &*q : &*q_a, &kv_a}}};
+  if (q_b) all.push_back({.part = part, .maps = {&*q_b}});
+  all.push_back({.part = part, .maps = {&kv_b}, .per_head = true});
+  all.push_back({.part = part, .maps = {&o}});
+  return all;
+}
+
+std::vector<const Vector*> LatentAttention::vectors() const {
+  return {&q_a_norm.weight, &kv_a_norm.weight};
+}
+
+CacheLayout LatentAttention::kept_per_token() const {
   return {.heads = 1,
-          .key_width = block.sizes.kv_rank + block.sizes.rope_dim,
+          .key_width = sizes.kv_rank + sizes.rope_dim,
           .values_in_keys = true,
-          .key_tail = block.sizes.rope_dim};
+          .key_tail = sizes.rope_dim};
 }
 
 // All heads read one latent row.
-kernels::AttentionShape attention_shape(const LatentAttention& block, std::int64_t sequences) {
-  return {.sequences = sequences,
-          .heads = block.heads,
-          .kv_heads = 1,
-          .value_width = block.sizes.kv_rank};
+kernels::AttentionShape LatentAttention::attention_shape(std::int64_t sequences) const {
+  return {.sequences = sequences, .heads = heads, .kv_heads = 1, .value_width = sizes.kv_rank};
+}
+
+// Of the cheaper form; expanded form first computes a key and a value for each cached position.
+Mixer::Cost LatentAttention::cost(const EqualSequences& step) const {
+  Cost cost = attention_cost(
+      {.heads = heads, .key_width = sizes.kv_rank + sizes.rope_dim, .value_width = sizes.kv_rank},
+      step);
+  const Cost expanded = attention_cost({.heads = heads,
+                                        .key_width = sizes.nope_dim + sizes.rope_dim,
+                                        .value_width = sizes.value_dim},
+                                       step);
+  const double cached = static_cast<double>(step.sequences * step.length);
+  const double expanding =
+      2 * cached * static_cast<double>(kv_b.weight.out()) * static_cast<double>(kv_b.weight.in());
+  cost.operations = std::min(cost.operations, expanded.operations + expanding);
+  return cost;
 }
 
 namespace {
@@ -108,6 +135,9 @@ std::int64_t latent_width(const LatentConfig& sizes) { return sizes.kv_rank + si
 struct Projected {
   ValueId q, q_nope, q_rope, kv;
 };
+
+constexpr ops::Form absorbed_form = ops::first_form;
+constexpr ops::Form expanded_form = ops::second_form;
 
 // Appends one layer's ops.
 class Appended {
@@ -234,38 +264,50 @@ void Appended::expanded(ValueId attended) {
 
 }  // namespace
 
-bool can_expand(const LatentAttention& block, const ops::Context& context) {
-  return !context.exact && !context.batch_invariant &&
-         ops::query_type(context, expanded_widths(block.sizes)) == DType::bf16;
+bool LatentAttention::has_second_form(const ops::Context& device) const {
+  return !device.exact && !device.batch_invariant &&
+         ops::query_type(device, expanded_widths(sizes)) == DType::bf16;
 }
 
-std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens) {
-  const std::int64_t bytes = 2 * (latent_width(block.sizes) + block.kv_b.out());
+std::int64_t LatentAttention::max_positions(std::int64_t rows, std::int64_t tokens) const {
+  const std::int64_t bytes = 2 * (latent_width(sizes) + kv_b.out());
   return std::max(rows, std::min(rows + tokens, max_expanded_bytes / bytes));
 }
 
-ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass) {
-  // On a rank without heads.
-  if (block.heads == 0) {
-    pass.input_maxima_of_others(block.o);
-    return pass.sum_of_others("attention", block.o.size.out);
-  }
-  Appended layer(block, pass);
-  layer.project(x);
-  const ValueId attended = pass.value("attended", pass.activations(), block.o.in());
-  const ValueId by_head = pass.list().split_heads(attended, block.heads);
-  pass.list().serve(ops::Alternative::absorbed);
-  layer.absorbed(by_head);
-  if (expands) {
-    pass.list().serve(ops::Alternative::expanded);
-    layer.expanded(by_head);
-  }
-  pass.list().serve(ops::Alternative::all_rows);
-  return pass.sum_over_ranks(pass.linear(block.o, attended, "attention"));
+// In units of attention of one row to one position. In absorbed form rows pay more for every
+// position, and for the products into and out of latent space; in expanded form every cached
+// position pays for its keys and values. Measured with 16 heads on an H200; all costs grow in
+// proportion to the number of heads.
+std::int64_t LatentAttention::saved_by_second_form(std::int64_t rows,
+                                                   std::int64_t positions) const {
+  constexpr std::int64_t row_cost = 512;
+  constexpr std::int64_t position_cost = 144;
+  const std::int64_t cached = positions - rows;
+  return rows * (cached + rows / 2 + row_cost) - cached * position_cost;
 }
 
-ValueId append(const LatentAttention& block, ValueId x, Builder& pass) {
-  return append(block, x, can_expand(block, pass.device()), pass);
+ValueId LatentAttention::append(ValueId x, bool expands, Builder& pass) const {
+  // On a rank without heads.
+  if (heads == 0) {
+    pass.input_maxima_of_others(o);
+    return pass.sum_of_others("attention", o.size.out);
+  }
+  Appended layer(*this, pass);
+  layer.project(x);
+  const ValueId attended = pass.value("attended", pass.activations(), o.in());
+  const ValueId by_head = pass.list().split_heads(attended, heads);
+  pass.list().serve(absorbed_form);
+  layer.absorbed(by_head);
+  if (expands) {
+    pass.list().serve(expanded_form);
+    layer.expanded(by_head);
+  }
+  pass.list().serve(ops::all_forms);
+  return pass.sum_over_ranks(pass.linear(o, attended, "attention"));
+}
+
+ValueId LatentAttention::append(ValueId x, Builder& pass) const {
+  return append(x, has_second_form(pass.device()), pass);
 }
 
 }  // namespace motley::model

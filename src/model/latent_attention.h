@@ -2,10 +2,8 @@
 
 #include <optional>
 
+#include "model/block.h"
 #include "model/config/config.h"
-#include "model/forward/builder.h"
-#include "model/linear.h"
-#include "model/step.h"
 
 namespace motley::model {
 
@@ -16,10 +14,9 @@ namespace motley::model {
 // the latents, and its output is multiplied by kv_b's value rows. It is used for prompts and single
 // tokens alike, so that a row's bits do not depend on how a prompt was divided.
 //
-// Expanded form: the latents of all positions of some sequences are multiplied by kv_b, and
-// attention runs over ordinary heads. It is faster for a piece of a prompt that is long compared
-// with what precedes it; available on a GPU that computes in bf16.
-struct LatentAttention {
+// Expanded form, the second one: the latents of all positions of some sequences are multiplied by
+// kv_b, and attention runs over ordinary heads. Available on a GPU that computes in bf16.
+struct LatentAttention final : Mixer {
   std::optional<Linear> q;         // if there is no query latent
   std::optional<Linear> q_a, q_b;  // with one
   tensor::Buffer q_kv_memory;      // of q or q_a and of kv_a, if they are contiguous
@@ -36,22 +33,21 @@ struct LatentAttention {
   bool rope_interleaved = false;
 
   const quant::Weight& expanding() const { return kv_b_rounded ? *kv_b_rounded : kv_b.weight; }
+
+  std::vector<MapGroup> maps() const override;
+  std::vector<const Vector*> vectors() const override;
+  CacheLayout kept_per_token() const override;
+  kernels::AttentionShape attention_shape(std::int64_t sequences) const override;
+  Cost cost(const EqualSequences& step) const override;
+  bool has_second_form(const ops::Context& device) const override;
+  std::int64_t max_positions(std::int64_t rows, std::int64_t tokens) const override;
+  std::int64_t saved_by_second_form(std::int64_t rows, std::int64_t positions) const override;
+  // In either form where the device can.
+  ValueId append(ValueId x, Builder& pass) const override;
+  ValueId append(ValueId x, bool expands, Builder& pass) const;
 };
 
 Result<LatentAttention> load_latent_attention(WeightSource& source, const Config& config,
                                               std::int32_t layer);
-
-CacheLayout cache_layout(const LatentAttention& block);
-// For the scratch of steps with so many sequences.
-kernels::AttentionShape attention_shape(const LatentAttention& block, std::int64_t sequences);
-
-// Whether steps may use expanded form, and for how many positions at most.
-bool can_expand(const LatentAttention& block, const ops::Context& context);
-std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens);
-
-// x [R, hidden] -> the layer's result [R, hidden]. `expands`: in either form.
-ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass);
-// In either form where the device can.
-ValueId append(const LatentAttention& block, ValueId x, Builder& pass);
 
 }  // namespace motley::model

@@ -214,7 +214,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     pass.rope_table(frequencies, rope.attention_factor, GetParam().sizes.rope_dim);
     const ValueId x = pass.value("x", DType::f32, GetParam().hidden);
     ops.set_external(x, 0);
-    ops.set_external(append(made.block, x, true, pass), 1);
+    ops.set_external(made.block.append(x, true, pass), 1);
     const lora::Handle lora_handle = world.load(plain_lora);
     uses = {{},
             {world.mix({{lora_handle, 1.5F}}), &plain_lora, 1.5F},
@@ -228,7 +228,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     std::vector<float> out;
   };
   Form form() const {
-    const std::int64_t width = cache_layout(made.block).key_width;
+    const std::int64_t width = made.block.kept_per_token().key_width;
     Form form{.numbers =
                   std::vector<float>(static_cast<std::size_t>(pages * page_tokens * width), NAN)};
     form.pages.keys = view(form.numbers, {pages, page_tokens, 1, width});
@@ -243,7 +243,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     std::vector<std::int32_t> positions;
     std::vector<std::int32_t> seq_begin = {0};
     std::vector<std::int32_t> table;
-    std::vector<std::int32_t> expanded_begin = {0};
+    std::vector<std::int32_t> position_begin = {0};
     for (std::size_t s = 0; s < sequences.size(); ++s) {
       Sequence& sequence = sequences[s];
       if (counts[s] == 0) continue;
@@ -254,15 +254,17 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
           x.push_back(static_cast<float>(number));
       }
       seq_begin.push_back(static_cast<std::int32_t>(positions.size()));
-      expanded_begin.push_back(expanded_begin.back() + static_cast<std::int32_t>(sequence.done));
+      position_begin.push_back(position_begin.back() + static_cast<std::int32_t>(sequence.done));
       table.insert(table.end(), sequence.pages.begin(), sequence.pages.end());
     }
     const auto rows = static_cast<std::int64_t>(positions.size());
-    StepPart all{
-        .sequences = std::ssize(seq_begin) - 1, .rows = rows, .positions = expanded_begin.back()};
+    StepPart all{.form = ops::second_form,
+                 .sequences = std::ssize(seq_begin) - 1,
+                 .rows = rows,
+                 .positions = position_begin.back()};
     for (const std::int32_t position : positions)
       all.max_positions = std::max<std::int64_t>(all.max_positions, position + 1);
-    Forward forward(ops, {.bounds = {rows, all.positions + ops::rows_behind_expanded}});
+    Forward forward(ops, {.bounds = {rows, all.positions + ops::rows_after_positions}});
     const tensor::Buffer memory = world.device.allocate(forward.bytes()).value();
     lora::Batch adapters;
     adapters.build(mixes);
@@ -276,7 +278,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
                                             DType::i32, {std::ssize(table) / width, width})},
         .mixes = {.batch = adapters.empty() ? nullptr : &adapters,
                   .labels = adapters.labels().data()},
-        .expanded_begin = expanded_begin.data()};
+        .position_begin = position_begin.data()};
     const tensor::Shape shape{rows, GetParam().hidden};
     for (Form* const form : {&absorbed, &expanded}) {
       form->out.assign(static_cast<std::size_t>(shape.elements()), NAN);
@@ -370,11 +372,12 @@ INSTANTIATE_TEST_SUITE_P(Blocks, LatentAttentionForms,
                                       "_kv_rank_", shape.sizes.kv_rank);
                          });
 
-// Every kind of attention says by itself what its scratch must hold: with a kind that does not,
-// Model does not compile.
 TEST(AttentionShape, IsWhatTheLayersKernelsRead) {
-  const GroupedAttention grouped{.heads = 12, .kv_heads = 3, .head_dim = 64};
-  const kernels::AttentionShape of_grouped = attention_shape(grouped, 5);
+  GroupedAttention grouped;
+  grouped.heads = 12;
+  grouped.kv_heads = 3;
+  grouped.head_dim = 64;
+  const kernels::AttentionShape of_grouped = grouped.attention_shape(5);
   EXPECT_EQ(of_grouped.sequences, 5);
   EXPECT_EQ(of_grouped.heads, 12);
   EXPECT_EQ(of_grouped.kv_heads, 3);
@@ -383,7 +386,7 @@ TEST(AttentionShape, IsWhatTheLayersKernelsRead) {
   latent.heads = 16;
   latent.sizes.kv_rank = 24;
   latent.sizes.value_dim = 8;
-  const kernels::AttentionShape of_latent = attention_shape(latent, 2);
+  const kernels::AttentionShape of_latent = latent.attention_shape(2);
   EXPECT_EQ(of_latent.sequences, 2);
   EXPECT_EQ(of_latent.heads, 16);
   EXPECT_EQ(of_latent.kv_heads, 1) << "all heads read the latent";

@@ -50,32 +50,6 @@ void leave_inputs_exact(const LoadOptions& options, quant::Config& quantization)
   quantization.add_remark("activations stay unquantised (--activations exact)");
 }
 
-Result<Norm> load_norm(WeightSource& source, const Config& config, std::string_view name) {
-  Norm norm{.eps = static_cast<float>(config.norm_eps), .weight_in_f32 = config.norm_weight_in_f32};
-  MOTLEY_TRY(norm.weight, source.vector(name, config.hidden));
-  return norm;
-}
-
-Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_t index,
-                         const BackendChoice& choice) {
-  const std::string prefix = cat("model.layers.", index, ".");
-  Layer layer;
-  MOTLEY_TRY(layer.input_norm, load_norm(source, config, prefix + "input_layernorm.weight"));
-  MOTLEY_TRY(layer.ffn_norm, load_norm(source, config, prefix + "post_attention_layernorm.weight"));
-  if (config.latent_attention) {
-    MOTLEY_TRY(layer.attention, load_latent_attention(source, config, index));
-  } else {
-    MOTLEY_TRY(layer.attention, load_grouped_attention(source, config, index));
-  }
-  MOTLEY_TRY(layer.kv_scales, read_kv_scales(source, index));
-  if (config.moe_layers[static_cast<std::size_t>(index)]) {
-    MOTLEY_TRY(layer.ffn, load_moe_block(source, config, index, choice));
-  } else {
-    MOTLEY_TRY(layer.ffn, load_dense_block(source, config, index));
-  }
-  return layer;
-}
-
 Result<std::shared_ptr<const kernels::ElementaryTable>> kernels_of(const tensor::Device& device,
                                                                    const kernels::Tuning* tuning) {
   if (device.id().kind == tensor::DeviceKind::cuda)
@@ -256,61 +230,51 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
     source.merge(std::move(own));
   });
   if (failure) return std::move(failure->second);
-  for (const Layer& layer : layers_) {
-    CacheLayout layout =
-        std::visit([](const auto& block) { return cache_layout(block); }, layer.attention);
-    // Those of a checkpoint are of keys and values; latents are neither.
-    if (layer.kv_scales.stored && !layout.values_in_keys) {
-      layout.key_scale = layer.kv_scales.key;
-      layout.value_scale = layer.kv_scales.value;
-    }
-    cache_layouts_.push_back(layout);
-  }
+  for (const Layer& layer : layers_) cache_layouts_.push_back(layer.kept_per_token());
   return {};
 }
 
 std::string Model::describe_backends() const {
   std::map<std::string, int> layers_of;
-  for (const Layer& layer : layers_) {
-    const auto* const block = std::get_if<MoeBlock>(&layer.ffn);
-    if (block == nullptr) continue;
+  for_each_moe(layers_, [&](const MoeBlock& block, std::size_t) {
     std::vector<std::string> reasons;
-    for (const auto& [name, reason] : moe::passed_over(block->problem, *block->backend))
+    for (const auto& [name, reason] : moe::passed_over(block.problem, *block.backend))
       reasons.push_back(cat(name, ": ", reason));
     const std::string why = reasons.empty() ? "" : cat(" (not ", join(reasons, "; "), ")");
-    ++layers_of[cat(block->backend->name(), why)];
-  }
+    ++layers_of[cat(block.backend->name(), why)];
+  });
   std::vector<std::string> parts;
   for (const auto& [name, layers] : layers_of) parts.push_back(cat(layers, " layers by ", name));
   return parts.empty() ? "no experts" : join(parts);
 }
 
 lora::Layout Model::factor_layout() const {
-  for (const Layer& layer : layers_) {
-    if (const auto* block = std::get_if<MoeBlock>(&layer.ffn))
-      return block->backend->factor_layout();
-  }
-  return lora::Layout::rows;
+  std::optional<lora::Layout> layout;
+  for_each_moe(layers_, [&](const MoeBlock& block, std::size_t) {
+    if (!layout) layout = block.backend->factor_layout();
+  });
+  return layout.value_or(lora::Layout::rows);
 }
 
 bool Model::shrinks_alike(const Model& other) const {
   if (shard_.deals_experts()) return false;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const auto* const own = std::get_if<MoeBlock>(&layers_[i].ffn);
-    if (own == nullptr) continue;
-    const std::optional<float> unit = own->prepared->rank_row_unit();
-    if (!unit || unit != std::get<MoeBlock>(other.layers_[i].ffn).prepared->rank_row_unit())
-      return false;
-  }
-  return true;
+  const auto units = [](const Model& model) {
+    std::vector<std::optional<float>> all;
+    for_each_moe(model.layers(), [&](const MoeBlock& block, std::size_t) {
+      all.push_back(block.prepared->rank_row_unit());
+    });
+    return all;
+  };
+  const std::vector<std::optional<float>> own = units(*this);
+  const bool known = std::ranges::all_of(own, [](const auto& unit) { return unit.has_value(); });
+  return known && own == units(other);
 }
 
 Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& workspace) const {
   kernels::AttentionScratchSize most;
   for (const Layer& layer : layers_) {
-    const kernels::AttentionShape shape = std::visit(
-        [&](const auto& block) { return attention_shape(block, sequences); }, layer.attention);
-    const kernels::AttentionScratchSize size = kernels_->attention_scratch(shape, kernels_->on({}));
+    const kernels::AttentionScratchSize size =
+        kernels_->attention_scratch(layer.mixer->attention_shape(sequences), kernels_->on({}));
     most.partials = std::max(most.partials, size.partials);
     most.counters = std::max(most.counters, size.counters);
   }
@@ -329,16 +293,10 @@ Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& wor
   return {};
 }
 
-std::int64_t Model::max_expanded(std::int64_t rows, std::int64_t tokens) const {
-  std::int64_t most = 0;
-  for (const Layer& layer : layers_) {
-    const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
-    if (latent == nullptr) continue;  // it has one form
-    if (!can_expand(*latent, context({}))) return 0;
-    const std::int64_t own = model::max_expanded(*latent, rows, tokens);
-    most = most == 0 ? own : std::min(most, own);
-  }
-  return most;
+const Mixer* Model::with_second_form() const {
+  const auto found = std::ranges::find_if(
+      layers_, [&](const Layer& layer) { return layer.mixer->has_second_form(context({})); });
+  return found == layers_.end() ? nullptr : found->mixer.get();
 }
 
 namespace {
@@ -352,20 +310,11 @@ void Model::list_ops() {
   Builder pass(layer_ops_, context({}), {.activations = activations(), .kv = kv_type()});
   pass.rope_table(rope_frequencies_, rope_attention_factor_, config_.rope.dims);
   const std::optional<dist::Range>& part = embedding_.cut.rows;
-  ValueId hidden = pass.embed(embedding_, part ? std::optional(part->begin) : std::nullopt);
-  ValueId result = ops::no_value;
-  for (const Layer& layer : layers_) {
-    if (result != ops::no_value) hidden = pass.add(hidden, result);
-    const ValueId attended = pass.norm(layer.input_norm, hidden);
-    result = std::visit([&](const auto& block) { return append(block, attended, pass); },
-                        layer.attention);
-    hidden = pass.add(hidden, result);
-    const ValueId x = pass.norm(layer.ffn_norm, hidden);
-    result = std::visit([&](const auto& block) { return append(block, x, pass); }, layer.ffn);
-  }
+  Residual hidden{.sum = pass.embed(embedding_, part ? std::optional(part->begin) : std::nullopt)};
+  for (const Layer& layer : layers_) hidden = layer.append(hidden, pass);
   // The last sum is left to the caller, who may need only some rows.
-  layer_ops_.set_external(hidden, External::sum);
-  layer_ops_.set_external(result, External::addend);
+  layer_ops_.set_external(hidden.sum, External::sum);
+  layer_ops_.set_external(hidden.addend, External::addend);
 
   Builder head(head_ops_, context({}), {.activations = activations(), .kv = kv_type()});
   const ValueId last = head.value("hidden", DType::f32, config_.hidden);
@@ -380,7 +329,7 @@ void Model::list_ops() {
 
 Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
   const std::int64_t positions =
-      limits.expanded == 0 ? 0 : limits.expanded + ops::rows_behind_expanded;
+      limits.positions == 0 ? 0 : limits.positions + ops::rows_after_positions;
   Workspace workspace;
   workspace.layers = std::make_unique<Forward>(
       layer_ops_, Forward::Options{.bounds = {limits.rows, positions}, .fuses = fuses_});
@@ -389,12 +338,13 @@ Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
   MOTLEY_TRY(workspace.memory,
              device_->allocate(std::max(workspace.layers->bytes(), workspace.head->bytes())));
   MOTLEY_TRY_VOID(add_attention_scratch(limits.sequences, workspace));
-  for (const Layer& layer : layers_) {
-    if (const auto* block = std::get_if<MoeBlock>(&layer.ffn)) {
-      MOTLEY_TRY_VOID(workspace.experts.add(*block->backend, block->problem, limits.rows,
-                                            limits.deltas, *device_));
-    }
-  }
+  Result<void> added;
+  for_each_moe(layers_, [&](const MoeBlock& block, std::size_t) {
+    if (added.ok())
+      added = workspace.experts.add(*block.backend, block.problem, limits.rows, limits.deltas,
+                                    *device_);
+  });
+  MOTLEY_TRY_VOID(added);
   return workspace;
 }
 

@@ -4,20 +4,16 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "dist/communicator.h"
 #include "kernels/tuning/tuning.h"
 #include "lora/site.h"
 #include "model/config/config.h"
-#include "model/feed_forward.h"
 #include "model/forward/forward.h"
-#include "model/grouped_attention.h"
-#include "model/latent_attention.h"
+#include "model/layer.h"
 #include "model/shard.h"
 #include "model/step.h"
-#include "model/weights/kv_scales.h"
 #include "model/weights/random_weights.h"
 #include "ops/rope.h"
 #include "tensor/device/block_allocator.h"
@@ -26,14 +22,6 @@
 #include "tensor/safetensors/checkpoint.h"
 
 namespace motley::model {
-
-struct Layer {
-  Norm input_norm;
-  std::variant<GroupedAttention, LatentAttention> attention;
-  Norm ffn_norm;
-  std::variant<DenseBlock, MoeBlock> ffn;
-  KvScales kv_scales;
-};
 
 struct LoadOptions {
   bool exact = true;             // --compute f32: activations and sums in float32
@@ -115,12 +103,11 @@ class Model {
     std::int64_t rows = 0;
     std::int64_t sequences = 0;
     std::int64_t logit_rows = 0;  // that get logits at once
-    std::int64_t expanded = 0;    // positions in expanded form; no more than max_expanded()
+    std::int64_t positions = 0;   // in second form
     moe::DeltaLimits deltas{};
   };
-  // The most positions in expanded form (StepPart) for steps with this many rows and sequences of
-  // this many tokens; 0: expanded form has no advantage.
-  std::int64_t max_expanded(std::int64_t rows, std::int64_t tokens) const;
+  // A mixer that has a second form of its ops, on this device; null: none has.
+  const Mixer* with_second_form() const;
   Result<Workspace> make_workspace(const StepLimits& limits) const;
 
   const kernels::ElementaryTable& kernels() const { return *kernels_; }

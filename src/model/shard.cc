@@ -21,7 +21,7 @@ struct CutWidth {
 std::vector<CutWidth> widths_of(const Config& config, const Ranks& of) {
   const std::int64_t dense_layers = std::ranges::count(config.moe_layers, false);
   std::vector<CutWidth> widths{{"vocabulary", config.vocabulary, of.count}};
-  if (dense_layers > 0)
+  if (dense_layers > 0 || config.dense_beside_experts)
     widths.push_back({"dense intermediate size", config.dense_intermediate, of.count});
   if (config.has_experts())
     widths.push_back(

@@ -6,6 +6,7 @@
 #include "lora/apply/apply.h"
 #include "lora/apply/batch.h"
 #include "ops/attention.h"
+#include "ops/list/op_list.h"
 #include "tensor/tensor.h"
 
 namespace motley::model {
@@ -30,17 +31,18 @@ struct LayerPages {
   ops::KvPages values;
 };
 
-// Adjacent sequences of a step, and the form of their latent attention.
+// Adjacent sequences of a step, and the form in which mixers compute them.
 struct StepPart {
+  ops::Form form = ops::first_form;
   std::int64_t first_sequence = 0;
   std::int64_t sequences = 0;
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
   std::int64_t max_rows = 0;  // of a sequence
   std::int64_t least_rows = 0;
-  // In expanded form: the positions of all its sequences. 0: in absorbed form.
+  // In second form: the positions of all its sequences, and of one at most.
   std::int64_t positions = 0;
-  std::int64_t max_positions = 0;  // of a sequence
+  std::int64_t max_positions = 0;
 };
 
 // One step's rows: any mix of prompt pieces and single tokens, row by row. Arrays are in the memory
@@ -51,10 +53,10 @@ struct Batch {
   ops::PagedRows rows;                   // the sequence and position of each row, and its pages
   std::span<const LayerPages> pages;     // [layers]
   lora::RowMixes mixes;                  // the adapters of each row; labels are always set
-  // All sequences, in order; empty: one part in absorbed form. At most one part is in expanded
-  // form; its sequence s has places [expanded_begin[s], expanded_begin[s + 1]) for its positions.
+  // All sequences, in order; empty: one part in first form. At most one part is in second form; its
+  // sequence s has places [position_begin[s], position_begin[s + 1]) for its positions.
   std::span<const StepPart> parts;
-  const std::int32_t* expanded_begin = nullptr;
+  const std::int32_t* position_begin = nullptr;
   // Receives the experts that rows choose, [layers, at least R, top_k] in i32, for inspection.
   // Null: not kept.
   const tensor::Tensor* choices = nullptr;

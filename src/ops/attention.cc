@@ -117,7 +117,7 @@ DType query_type(const Context& context, const ExpandedWidths& widths) {
     return {.type = DType::bf16, .page_stride = width, .token_stride = width, .head_stride = width};
   };
   return context.kernels->attention_queries(
-      {.table = {.pages = nullptr, .stride = 1, .page_tokens = rows_behind_expanded},
+      {.table = {.pages = nullptr, .stride = 1, .page_tokens = rows_after_positions},
        .k = pages(widths.keys - widths.shared),
        .v = pages(widths.values),
        .shared_k = pages(widths.shared),
@@ -222,7 +222,7 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
             .head_stride = head_stride};
   };
   call.table = {
-      .pages = begin, .stride = 1, .page_tokens = std::max(max_positions, rows_behind_expanded)};
+      .pages = begin, .stride = 1, .page_tokens = std::max(max_positions, rows_after_positions)};
   call.k = pages(keys, keys.stride(1));
   call.v = pages(values, values.stride(1));
   call.shared_k = pages(shared, shared.dim(1));

@@ -155,7 +155,7 @@ struct ExpandedKeys {
   tensor::ConstTensor shared;  // [rows, width]: the last columns of keys, shared by all heads
   tensor::ConstTensor values;  // [rows, kv_heads, width]
 };
-inline constexpr std::int64_t rows_behind_expanded = 16;
+inline constexpr std::int64_t rows_after_positions = 16;
 // Attention to these instead of the rows' pages. `rows` needs no block table.
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
                const ExpandedKeys& expanded, const AttentionOptions& options,

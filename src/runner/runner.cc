@@ -43,18 +43,21 @@ moe::DeltaLimits delta_limits(const Runner::Options& options) {
 
 Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor::Device& device,
                                                const Options& options) {
-  const std::int64_t expanded = model.max_expanded(options.max_rows, options.max_tokens);
+  const model::Mixer* const second_form = model.with_second_form();
+  const std::int64_t positions =
+      second_form == nullptr ? 0 : second_form->max_positions(options.max_rows, options.max_tokens);
   MOTLEY_TRY(StepLayout layout, StepLayout::create(device, {.rows = options.max_rows,
                                                             .sequences = options.max_sequences,
                                                             .tokens = options.max_tokens,
-                                                            .expanded = expanded,
+                                                            .second_form = second_form,
+                                                            .positions = positions,
                                                             .rank = model.shard().rank}));
   const moe::DeltaLimits limits = delta_limits(options);
   MOTLEY_TRY(model::Model::Workspace workspace,
              model.make_workspace({.rows = options.max_rows,
                                    .sequences = options.max_sequences,
                                    .logit_rows = options.logit_rows,
-                                   .expanded = expanded,
+                                   .positions = positions,
                                    .deltas = limits}));
   const model::Config& config = model.config();
   const std::size_t bytes =
@@ -433,7 +436,7 @@ void Runner::launch_forward(const model::HiddenStates& hidden) {
                            .pages = kv_.layers(),
                            .mixes = mixes(layout_.labels()),
                            .parts = layout_.parts(),
-                           .expanded_begin = layout_.expanded_begin(),
+                           .position_begin = layout_.position_begin(),
                            .choices = options_.keep_choices ? &choices_ : nullptr};
   model_->forward(batch, workspace_, stream_->handle(), hidden);
 }

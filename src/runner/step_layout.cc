@@ -12,17 +12,6 @@ constexpr int uploads_ahead = 4;
 // With more ranges than this, everything from the first to the last is copied at once.
 constexpr std::size_t max_copies = 8;
 
-// The time that expanded form saves for a sequence, in units of attention of one row to one
-// position. In absorbed form rows pay more for every position, and for the products into and out of
-// latent space; in expanded form every cached position pays for its keys and values. Measured with
-// 16 heads on an H200; all costs grow in proportion to the number of heads.
-constexpr std::int64_t row_cost = 512;
-constexpr std::int64_t position_cost = 144;
-std::int64_t saved_by_expanding(std::int64_t rows, std::int64_t positions) {
-  const std::int64_t cached = positions - rows;
-  return rows * (cached + rows / 2 + row_cost) - cached * position_cost;
-}
-
 }  // namespace
 
 StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
@@ -42,7 +31,7 @@ StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
   seq_begin_.reserve(sequences + 1);
   constexpr std::size_t max_parts = 3;
   parts_.reserve(max_parts);
-  expanded_begin_.reserve(sequences + 1);
+  position_begin_.reserve(sequences + 1);
   block_table_.assign(sequences * static_cast<std::size_t>(table_width_), -1);
   changes_.reserve(sequences);
 }
@@ -132,8 +121,8 @@ model::StepPart StepLayout::part_of(std::int64_t first_sequence, std::int64_t en
 // Chooses the adjacent sequences that save most together and whose positions fit in memory.
 void StepLayout::choose_parts() {
   parts_.clear();
-  expanded_begin_.clear();
-  if (limits_.expanded == 0 || decodes_) return;
+  position_begin_.clear();
+  if (limits_.second_form == nullptr || decodes_) return;
   struct Run {
     std::int64_t begin = 0;
     std::int64_t end = 0;
@@ -143,14 +132,14 @@ void StepLayout::choose_parts() {
   Run best;
   Run run;
   const auto saved_by = [&](std::int64_t sequence) {
-    return saved_by_expanding(rows_of(sequence), positions_of(sequence));
+    return limits_.second_form->saved_by_second_form(rows_of(sequence), positions_of(sequence));
   };
   for (std::int64_t s = 0; s < sequences(); ++s) {
     if (run.saved <= 0) run = {.begin = s};
     run.end = s + 1;
     run.positions += positions_of(s);
     run.saved += saved_by(s);
-    for (; run.positions > limits_.expanded; ++run.begin) {
+    for (; run.positions > limits_.positions; ++run.begin) {
       run.positions -= positions_of(run.begin);
       run.saved -= saved_by(run.begin);
     }
@@ -158,14 +147,15 @@ void StepLayout::choose_parts() {
   }
   if (best.saved <= 0) return;
   if (best.begin > 0) parts_.push_back(part_of(0, best.begin));
-  model::StepPart expanded = part_of(best.begin, best.end);
-  expanded.positions = best.positions;
-  expanded_begin_.push_back(0);
+  model::StepPart chosen = part_of(best.begin, best.end);
+  chosen.form = ops::second_form;
+  chosen.positions = best.positions;
+  position_begin_.push_back(0);
   for (std::int64_t s = best.begin; s < best.end; ++s) {
-    expanded.max_positions = std::max(expanded.max_positions, positions_of(s));
-    expanded_begin_.push_back(expanded_begin_.back() + static_cast<std::int32_t>(positions_of(s)));
+    chosen.max_positions = std::max(chosen.max_positions, positions_of(s));
+    position_begin_.push_back(position_begin_.back() + static_cast<std::int32_t>(positions_of(s)));
   }
-  parts_.push_back(expanded);
+  parts_.push_back(chosen);
   if (best.end < sequences()) parts_.push_back(part_of(best.end, sequences()));
 }
 
@@ -200,7 +190,7 @@ Result<void> StepLayout::upload(tensor::Stream& stream) {
   std::ranges::copy(places_, to + 3 * limits_.rows);
   std::ranges::copy(logit_labels_, to + 4 * limits_.rows);
   std::ranges::copy(seq_begin_, to + 5 * limits_.rows);
-  std::ranges::copy(expanded_begin_, to + 5 * limits_.rows + limits_.sequences + 1);
+  std::ranges::copy(position_begin_, to + 5 * limits_.rows + limits_.sequences + 1);
   if (changes_.size() > max_copies)
     changes_.assign(1, {.begin = changes_.front().begin, .end = changes_.back().end});
   for (const Range& range : changes_) {

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "lora/apply/batch.h"
+#include "model/block.h"
 #include "model/step.h"
 #include "runner/kv_memory.h"
 #include "tensor/device/device.h"
@@ -42,9 +43,11 @@ class StepLayout {
   struct Limits {
     std::int64_t rows = 0;
     std::int64_t sequences = 0;
-    std::int64_t tokens = 0;    // of a sequence
-    std::int64_t expanded = 0;  // positions in expanded form (model::StepPart)
-    int rank = 0;               // whose shards of adapters steps read
+    std::int64_t tokens = 0;  // of a sequence
+    // Computes some sequences in second form, of at most so many positions; null: none.
+    const model::Mixer* second_form = nullptr;
+    std::int64_t positions = 0;
+    int rank = 0;  // whose shards of adapters steps read
   };
 
   static Result<StepLayout> create(tensor::Device& device, const Limits& limits);
@@ -61,7 +64,7 @@ class StepLayout {
   std::int64_t sequences() const { return static_cast<std::int64_t>(seq_begin_.size()) - 1; }
   std::int64_t max_rows() const { return max_rows_; }
   std::int64_t least_rows() const { return least_rows_; }
-  // Empty if no sequence is in expanded form.
+  // Empty if no sequence is in second form.
   std::span<const model::StepPart> parts() const { return parts_; }
   // Every chunk is a single token whose logits are requested.
   bool decodes() const { return decodes_; }
@@ -78,7 +81,7 @@ class StepLayout {
   const std::int32_t* places() const { return at(3 * limits_.rows); }  // of logit rows in the step
   const std::int32_t* logit_labels() const { return at(4 * limits_.rows); }
   const std::int32_t* seq_begin() const { return at(5 * limits_.rows); }  // [sequences + 1]
-  const std::int32_t* expanded_begin() const {  // [sequences of that part + 1]
+  const std::int32_t* position_begin() const {  // [sequences of that part + 1]
     return at(5 * limits_.rows + limits_.sequences + 1);
   }
   tensor::ConstTensor block_table() const;  // [limits().sequences, pages of the longest sequence]
@@ -113,7 +116,7 @@ class StepLayout {
   std::vector<std::int32_t> labels_;
   std::vector<std::int32_t> seq_begin_;
   std::vector<model::StepPart> parts_;
-  std::vector<std::int32_t> expanded_begin_;
+  std::vector<std::int32_t> position_begin_;
   // A copy of the device's block table. It is large for long sequences, and a step changes little
   // of it. Entries behind a sequence's own pages are never read.
   std::vector<std::int32_t> block_table_;

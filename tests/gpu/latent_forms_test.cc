@@ -114,7 +114,7 @@ class BlockOps {
     pass.rope_table(frequencies, attention_factor_, sizes.rope_dim);
     const ops::ValueId x = pass.value("x", activations, hidden);
     list_.set_external(x, 0);
-    list_.set_external(append(block, x, can_expand(block, context), pass), 1);
+    list_.set_external(block.append(x, pass), 1);
   }
 
   // `out` [rows, hidden] in float32, behind the stream's work.
@@ -122,7 +122,7 @@ class BlockOps {
            const Tensor& x, const Tensor& out) {
     std::int64_t positions = 0;
     for (const StepPart& part : batch.parts) positions += part.positions;
-    model::Forward forward(list_, {.bounds = {batch.count, positions + ops::rows_behind_expanded}});
+    model::Forward forward(list_, {.bounds = {batch.count, positions + ops::rows_after_positions}});
     memory_ = device.allocate(forward.bytes()).value();
     forward.run({.batch = batch,
                  .context = context,
@@ -173,7 +173,7 @@ class GpuLatentForms : public testing::Test {
     std::int64_t end = 0;
   };
   struct Laid {
-    std::vector<std::int32_t> positions, seq_begin{0}, table, expanded_begin{0};
+    std::vector<std::int32_t> positions, seq_begin{0}, table, position_begin{0};
     std::vector<float> x;
     std::vector<StepPart> parts;
   };
@@ -200,9 +200,10 @@ class GpuLatentForms : public testing::Test {
         part.max_rows = std::max(part.max_rows, rows);
         part.least_rows = std::min(part.least_rows, rows);
         if (!expands) continue;
+        part.form = ops::second_form;
         part.positions += piece.end;
         part.max_positions = std::max(part.max_positions, piece.end);
-        laid.expanded_begin.push_back(static_cast<std::int32_t>(part.positions));
+        laid.position_begin.push_back(static_cast<std::int32_t>(part.positions));
       }
       laid.parts.push_back(part);
     };
@@ -253,7 +254,7 @@ class GpuLatentForms : public testing::Test {
     const DeviceArray<std::int32_t> positions(laid.positions);
     const DeviceArray<std::int32_t> seq_begin(laid.seq_begin);
     const DeviceArray<std::int32_t> table(laid.table);
-    const DeviceArray<std::int32_t> expanded_begin(laid.expanded_begin);
+    const DeviceArray<std::int32_t> position_begin(laid.position_begin);
     const DeviceArray<float> out(static_cast<std::size_t>(rows * hidden));
     std::vector<model::LayerPages> layers(layer + 1);
     layers[layer].keys = there(kept, {pages, page_tokens, 1, latent_width});
@@ -276,7 +277,7 @@ class GpuLatentForms : public testing::Test {
                                        .labels = step_table->labels(),
                                        .table = step_table.get()},
                              .parts = laid.parts,
-                             .expanded_begin = expanded_begin.data()};
+                             .position_begin = position_begin.data()};
     BlockOps ops(blocks.device, blocks.device_frequencies, context, DType::bf16);
     ops.run(batch, context, *gpu, there(input, {rows, hidden}), there(out, {rows, hidden}));
     stream->synchronize().value();

@@ -118,6 +118,10 @@ TEST_P(Sharded, IsCloseToOneRankInBf16) {
   EXPECT_LT(mean_difference(score_all(dealt), wanted), 5e-3);
 }
 
+std::int64_t query_rows(const model::Layer& layer) {
+  return layer.mixer->maps().front().maps.front()->weight.out();
+}
+
 TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
   GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 3});
   std::int64_t queries = 0;
@@ -125,12 +129,11 @@ TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
   std::int64_t tokens = 0;
   for (int rank = 0; rank < 3; ++rank) {
     const model::Model& own = rank == 0 ? golden.model() : golden.others()->model(rank);
-    const model::Layer& layer = own.layers().front();
-    queries += std::get<model::GroupedAttention>(layer.attention).q.weight.out();
+    queries += query_rows(own.layers().front());
     tokens += own.embedding().weight.out();
-    for (const model::Layer& each : own.layers())
-      if (const auto* const block = std::get_if<model::MoeBlock>(&each.ffn))
-        experts += block->experts->down[0].in();
+    model::for_each_moe(own.layers(), [&](const model::MoeBlock& block, std::size_t) {
+      experts += block.experts->down[0].in();
+    });
   }
   const model::Config& config = golden.model().config();
   EXPECT_EQ(queries, config.attention.heads * config.attention.head_dim);
@@ -145,12 +148,12 @@ TEST(ShardedModel, GroupsOfRanksHoldTheirExperts) {
   for (int rank = 0; rank < 4; ++rank) {
     const model::Model& own = rank == 0 ? golden.model() : golden.others()->model(rank);
     const model::Shard& shard = own.shard();
-    const auto& block = std::get<model::MoeBlock>(own.layers().front().ffn);
+    const model::MoeBlock& block = *own.layers().front().feed_forward->moe_blocks().front();
     EXPECT_EQ(block.experts->experts, rank < 2 ? 3 : 2);
     EXPECT_EQ(block.experts->down[0].in(), config.moe.intermediate / 2);
     for (std::int64_t e = shard.experts.experts.begin; e < shard.experts.experts.end; ++e)
       ++holders[static_cast<std::size_t>(e)];
-    EXPECT_EQ(std::get<model::GroupedAttention>(own.layers().front().attention).q.weight.out(),
+    EXPECT_EQ(query_rows(own.layers().front()),
               config.attention.heads * config.attention.head_dim / 4);
   }
   EXPECT_THAT(holders, testing::Each(2));

@@ -259,13 +259,10 @@ std::unique_ptr<model::Model> on_rank(int rank, int groups, tensor::Device& devi
 }
 std::int64_t expert_bytes(const model::Model& model) {
   std::uint64_t bytes = 0;
-  for (const model::Layer& layer : model.layers()) {
-    const auto* const block = std::get_if<model::MoeBlock>(&layer.ffn);
-    if (block == nullptr) continue;
-    for (const auto* const all :
-         {&block->experts->gate, &block->experts->up, &block->experts->down})
+  model::for_each_moe(model.layers(), [&](const model::MoeBlock& block, std::size_t) {
+    for (const auto* const all : {&block.experts->gate, &block.experts->up, &block.experts->down})
       for (const quant::Weight& weight : *all) bytes += weight.stored_bytes();
-  }
+  });
   return static_cast<std::int64_t>(bytes);
 }
 

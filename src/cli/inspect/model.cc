@@ -112,38 +112,17 @@ struct Weights {
     add(part, linear.weight);
     add(linear.bias);
   }
-  void add(std::string_view part, const model::DenseBlock& block) {
-    for (const model::Linear* const linear : {&block.gate, &block.up, &block.down})
-      add(part, *linear);
+  void add(const model::Block& block) {
+    for (const model::MapGroup& group : block.maps())
+      for (const model::Linear* const map : group.maps) add(group.part, *map);
+    for (const model::Vector* const vector : block.vectors()) add(*vector);
   }
-  void add(const model::GroupedAttention& block) {
-    for (const model::Linear* const linear : {&block.q, &block.k, &block.v, &block.o})
-      add("attention", *linear);
-    add(block.q_norm.weight);
-    add(block.k_norm.weight);
-    add(block.sinks);
-  }
-  void add(const model::LatentAttention& block) {
-    for (const auto* const linear : {&block.q, &block.q_a, &block.q_b}) {
-      if (*linear) add("attention", **linear);
-    }
-    for (const model::Linear* const linear : {&block.kv_a, &block.kv_b, &block.o})
-      add("attention", *linear);
-    add(block.q_a_norm.weight);
-    add(block.kv_a_norm.weight);
-  }
-  void add(const model::DenseBlock& block) { add("dense layers", block); }
-  void add(const model::MoeBlock& block) {
-    add("router", block.router);
-    add(block.correction_bias);
-    const moe::ExpertWeights& experts = *block.experts;
+  void add(const moe::ExpertWeights& experts) {
     for (const auto* const matrices : {&experts.gate, &experts.up, &experts.down}) {
       for (const quant::Weight& weight : *matrices) add("experts", weight);
     }
     for (const auto* const biases : {&experts.gate_bias, &experts.up_bias, &experts.down_bias})
       add(*biases);
-    if (block.shared) add("shared experts", *block.shared);
-    if (block.shared_gate) add("shared experts", *block.shared_gate);
   }
 };
 
@@ -155,9 +134,11 @@ Weights weights_of(const model::Model& model) {
   for (const model::Layer& layer : model.layers()) {
     weights.add(layer.input_norm.weight);
     weights.add(layer.ffn_norm.weight);
-    std::visit([&](const auto& block) { weights.add(block); }, layer.attention);
-    std::visit([&](const auto& block) { weights.add(block); }, layer.ffn);
   }
+  model::for_each_block(model.layers(), [&](const model::Block& block) { weights.add(block); });
+  model::for_each_moe(model.layers(), [&](const model::MoeBlock& block, std::size_t) {
+    weights.add(*block.experts);
+  });
   // The last norm.
   weights.parameters += model.config().hidden;
   weights.bytes += model.config().hidden * static_cast<std::int64_t>(sizeof(float));
@@ -210,13 +191,10 @@ struct Served {
 
 void add_backends(const model::Model& model, Findings& findings) {
   std::map<Served, std::vector<std::int64_t>> layers_of;
-  std::int64_t index = 0;
-  for (const model::Layer& layer : model.layers()) {
-    if (const auto* const block = std::get_if<model::MoeBlock>(&layer.ffn))
-      layers_of[{block->backend->name(), moe::passed_over(block->problem, *block->backend)}]
-          .push_back(index);
-    ++index;
-  }
+  model::for_each_moe(model.layers(), [&](const model::MoeBlock& block, std::size_t layer) {
+    layers_of[{block.backend->name(), moe::passed_over(block.problem, *block.backend)}].push_back(
+        static_cast<std::int64_t>(layer));
+  });
   if (layers_of.empty()) return;
   json::Array backends;
   std::vector<std::string> texts;

@@ -11,7 +11,6 @@
 
 namespace motley::model {
 
-using ops::Alternative;
 using ops::Launch;
 using ops::LiveOp;
 
@@ -182,9 +181,7 @@ std::vector<std::string> Forward::describe(const Call& call) {
 void Forward::run(const Call& call) {
   Frame frame = frame_of(call);
   const ops::Schedule& schedule = schedule_for(frame);
-  const auto alternative = [&](const Launch& launch) {
-    return schedule.ops_of(launch).front().op->alternative;
-  };
+  const auto form = [&](const Launch& launch) { return schedule.ops_of(launch).front().op->form; };
   const auto run_one = [&](const Launch& launch) {
     if (call.trace != nullptr) return trace_launch(schedule, launch, frame, *call.trace);
     run_launch(schedule, launch, frame);
@@ -194,20 +191,18 @@ void Forward::run(const Call& call) {
       call.batch.parts.empty() ? std::span(&whole, 1) : call.batch.parts;
   const std::vector<Launch>& launches = schedule.launches;
   for (auto at = launches.begin(); at != launches.end();) {
-    if (alternative(*at) == Alternative::all_rows) {
+    if (form(*at) == ops::all_forms) {
       run_one(*at++);
       continue;
     }
-    const auto end = std::find_if(at, launches.end(), [&](const Launch& launch) {
-      return alternative(launch) == Alternative::all_rows;
-    });
+    const auto end = std::find_if(
+        at, launches.end(), [&](const Launch& launch) { return form(launch) == ops::all_forms; });
     for (const StepPart& part : parts) {
       frame.part = part;
       frame.mixes = call.batch.mixes;
       if (frame.mixes.labels != nullptr) frame.mixes.labels += part.first_row;
-      const Alternative own = part.positions > 0 ? Alternative::expanded : Alternative::absorbed;
       for (auto launch = at; launch != end; ++launch)
-        if (alternative(*launch) == own) run_one(*launch);
+        if (form(*launch) == part.form) run_one(*launch);
     }
     frame.part = whole;
     frame.mixes = call.batch.mixes;

@@ -27,7 +27,7 @@ Tensor Frame::whole(ops::ValueId id) const {
   const Value& root = list.value(root_id);
   if (root.external >= 0) return view_of(externals[static_cast<std::size_t>(root.external)], value);
   const std::int64_t rows =
-      root.rows == RowsOf::tokens ? batch.count : part.positions + ops::rows_behind_expanded;
+      root.rows == RowsOf::tokens ? batch.count : part.positions + ops::rows_after_positions;
   std::byte* const at = memory + plan.value_at[static_cast<std::size_t>(root_id)];
   return view_of(Tensor(at, root.type, {rows, root.width}, device), value);
 }

@@ -433,7 +433,7 @@ struct Fusion {
   void (*run)(Ops ops, const Frame& frame, const kernels::Ahead& ahead) = nullptr;
 };
 
-constexpr std::uint32_t adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
+constexpr ops::OpKinds adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
 constexpr int max_maps = static_cast<int>(ops::max_products);
 constexpr ops::PatternElement maps = some(bit(OpKind::linear), 1, max_maps);
 

@@ -157,7 +157,7 @@ void run(const GatherOp& op, const Frame& frame) {
   const bool adapted = frame.batch.mixes.batch != nullptr;
   ops::gather_kv(frame.context, frame.rows(),
                  frame.batch.pages[static_cast<std::size_t>(op.layer)].keys,
-                 {.begin = frame.batch.expanded_begin,
+                 {.begin = frame.batch.position_begin,
                   .out = frame.at(op.latents),
                   .labels = adapted ? frame.batch.mixes.labels : nullptr,
                   .out_labels = adapted ? frame.at(op.labels).data<std::int32_t>() : nullptr});
@@ -198,7 +198,7 @@ void run(const AttendExpandedOp& op, const Frame& frame) {
   const Tensor by_head = frame.whole(op.expanded).split(1, op.key_width + op.value_width);
   const std::int64_t latent = latents.dim(1) - op.shared_width;
   ops::attention(frame.context, frame.rows(), frame.whole(op.queries),
-                 {.begin = frame.batch.expanded_begin,
+                 {.begin = frame.batch.position_begin,
                   .max_positions = frame.part.max_positions,
                   .keys = by_head.slice(2, 0, op.key_width),
                   .shared = latents.slice(1, latent, latents.dim(1)),

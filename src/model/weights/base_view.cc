@@ -26,10 +26,11 @@ class ModelBaseView final : public lora::BaseView {
     specs_.push_back({.site = embedding.site, .in = embedding.size.out, .out = embedding.size.in});
     weights_[embedding.site] = std::span(&embedding.host_weight(), 1);
     add(model.head());
-    for (const Layer& layer : model.layers()) {
-      std::visit([&](const auto& block) { add_block(block, add); }, layer.attention);
-      std::visit([&](const auto& block) { add_block(block, add); }, layer.ffn);
-    }
+    for_each_block(model.layers(), [&](const Block& block) {
+      for (const MapGroup& group : block.maps())
+        for (const Linear* const map : group.maps) add(*map);
+    });
+    for_each_moe(model.layers(), [&](const MoeBlock& block, std::size_t) { add_experts(block); });
     std::ranges::sort(specs_, {}, &lora::SiteSpec::site);
   }
 
@@ -112,32 +113,12 @@ class ModelBaseView final : public lora::BaseView {
                        .has_biases = shard_->experts.rank == 0});
   }
 
-  template <class Add>
-  void add_block(const GroupedAttention& block, Add add) {
-    for (const Linear* each : {&block.q, &block.k, &block.v, &block.o}) add(*each);
-  }
-
-  template <class Add>
-  void add_block(const LatentAttention& block, Add add) {
-    for (const auto* each : {&block.q, &block.q_a, &block.q_b}) {
-      if (*each) add(**each);
-    }
-    for (const Linear* each : {&block.kv_a, &block.kv_b, &block.o}) add(*each);
-  }
-
-  template <class Add>
-  void add_block(const DenseBlock& block, Add add) {
-    for (const Linear* each : {&block.gate, &block.up, &block.down}) add(*each);
-  }
-
-  template <class Add>
-  void add_block(const MoeBlock& block, Add add) {
-    add(block.router);
+  void add_experts(const MoeBlock& block) {
     const std::int32_t layer = block.router.site.layer;
     // Whole and of all experts, also where a rank has parts or only some.
     const moe::ExpertWeights& experts = *block.experts;
-    const auto add_experts = [&](lora::Projection projection, std::int64_t in, std::int64_t out,
-                                 std::span<const quant::Weight> weights) {
+    const auto add = [&](lora::Projection projection, std::int64_t in, std::int64_t out,
+                         std::span<const quant::Weight> weights) {
       add_weights({.site = {layer, projection},
                    .in = in,
                    .out = out,
@@ -145,12 +126,10 @@ class ModelBaseView final : public lora::BaseView {
                   weights);
     };
     const std::int64_t width = config_->moe.intermediate;
-    add_experts(lora::Projection::expert_gate, config_->hidden, width, experts.gate);
-    add_experts(lora::Projection::expert_up, config_->hidden, width, experts.up);
-    add_experts(lora::Projection::expert_down, width, config_->hidden, experts.down);
+    add(lora::Projection::expert_gate, config_->hidden, width, experts.gate);
+    add(lora::Projection::expert_up, config_->hidden, width, experts.up);
+    add(lora::Projection::expert_down, width, config_->hidden, experts.down);
     if (shard_->is_cut()) add_expert_shards(layer);
-    if (block.shared) add_block(*block.shared, add);
-    if (block.shared_gate) add(*block.shared_gate);
   }
 
   quant::Config quantization_;

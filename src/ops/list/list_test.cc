@@ -43,7 +43,8 @@ class OpLists : public testing::Test {
       if (std::ranges::find(gone, i) == gone.end())
         schedule.ops.push_back({&list.ops()[i], list.ops()[i].kind});
     }
-    match(list, patterns, [&](int, std::span<const LiveOp>) { return fits; }, schedule);
+    match(
+        list, patterns, [&](int, std::span<const LiveOp>) { return fits; }, schedule);
     std::vector<int> found;
     std::size_t covered = 0;
     for (const Launch& launch : schedule.launches) {
@@ -106,22 +107,22 @@ TEST_F(OpLists, ColumnsOfHeadsOverlapByHead) {
   EXPECT_FALSE(list.overlap(back, list.columns(all, 0, 6)));
 }
 
-TEST_F(OpLists, OtherAlternativesWorkOnOtherRows) {
-  list.serve(Alternative::absorbed);
+TEST_F(OpLists, OtherFormsWorkOnOtherRows) {
+  list.serve(first_form);
   const ValueId sum = op<OpKind::add>({});
   op<OpKind::norm>({sum});
-  list.serve(Alternative::expanded);
+  list.serve(second_form);
   op<OpKind::clip>({sum});
   EXPECT_THAT(match_all(), ElementsAre(1, -1));
-  list.serve(Alternative::all_rows);
+  list.serve(all_forms);
   op<OpKind::clip>({sum});
   EXPECT_THAT(match_all(), ElementsAre(-1, -1, -1, -1));
 }
 
-TEST_F(OpLists, NoPatternCrossesIntoAnotherAlternative) {
-  list.serve(Alternative::absorbed);
+TEST_F(OpLists, NoPatternCrossesIntoAnotherForm) {
+  list.serve(first_form);
   const ValueId sum = op<OpKind::add>({});
-  list.serve(Alternative::expanded);
+  list.serve(second_form);
   op<OpKind::norm>({sum});
   EXPECT_THAT(match_all(), ElementsAre(-1, -1));
 }
@@ -173,25 +174,25 @@ TEST_F(MemoryPlans, OpsThatMayRunTogetherCountAsOneMoment) {
   EXPECT_TRUE(apart(fused, a, normed));
 }
 
-// Parts run one after the other, so values that both alternatives write live through all parts.
-TEST_F(MemoryPlans, ValuesOfBothAlternativesOutliveEitherOnesOwn) {
+// Parts run one after the other, so values that both forms write live through all parts.
+TEST_F(MemoryPlans, ValuesOfBothFormsOutliveEitherOnesOwn) {
   const ValueId x = op<OpKind::embed>({});
   const ValueId out = list.add_value({.name = "out", .width = 8});
   std::vector<ValueId> own;
-  for (const Alternative each : {Alternative::absorbed, Alternative::expanded}) {
+  for (const Form each : {first_form, second_form}) {
     list.serve(each);
     own.push_back(op<OpKind::clip>({x}));
     own.push_back(op<OpKind::clip>({own.back()}));
     list.append({.reads = {own.back()}, .writes = {out}}, Plain<OpKind::round>{});
   }
-  list.serve(Alternative::all_rows);
+  list.serve(all_forms);
   op<OpKind::clip>({out});
   const MemoryPlan made = plan();
   for (const ValueId value : own) {
     EXPECT_TRUE(apart(made, value, out)) << value;
     EXPECT_TRUE(apart(made, value, x)) << value;
   }
-  EXPECT_FALSE(apart(made, own[0], own[2])) << "those of one alternative are not the other's";
+  EXPECT_FALSE(apart(made, own[0], own[2])) << "those of one form are not the other's";
 }
 
 TEST_F(MemoryPlans, ScratchOfAnOpIsThereOnlyWhileItRuns) {

@@ -27,13 +27,13 @@ std::size_t count_of(const Pattern& pattern, std::size_t size, const Kinds& kind
   return covered;
 }
 
-// The leading ops that serve the same parts.
-Alternative alternative_of(const Op& op) { return op.alternative; }
-Alternative alternative_of(const LiveOp& live) { return live.op->alternative; }
+// The leading ops of one form.
+Form form_of(const Op& op) { return op.form; }
+Form form_of(const LiveOp& live) { return live.op->form; }
 template <class Each>
 std::span<const Each> alike(std::span<const Each> ops) {
   const auto other = std::ranges::find_if(
-      ops, [&](const Each& each) { return alternative_of(each) != alternative_of(ops.front()); });
+      ops, [&](const Each& each) { return form_of(each) != form_of(ops.front()); });
   return ops.first(static_cast<std::size_t>(other - ops.begin()));
 }
 
@@ -43,12 +43,11 @@ std::size_t count_live(const Pattern& pattern, std::span<const LiveOp> ops) {
       [](std::size_t) { return false; });
 }
 
-// Whether an op after `last` reads the value. Other alternatives process other rows.
+// Whether an op after `last` reads the value. Other forms process other rows.
 bool is_read_behind(const OpList& list, ValueId value, const Op& last) {
   const std::span<const Op> ops = list.ops();
   const auto other_rows = [&](const Op& op) {
-    return op.alternative != last.alternative && op.alternative != Alternative::all_rows &&
-           last.alternative != Alternative::all_rows;
+    return op.form != last.form && op.form != all_forms && last.form != all_forms;
   };
   const std::int64_t end = list.last_reader(list.root_of(value));
   for (std::int64_t at = &last - ops.data() + 1; at <= end; ++at) {

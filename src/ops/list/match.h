@@ -20,13 +20,13 @@ struct LiveOp {
 
 // Repetitions of an op of any of these kinds.
 struct PatternElement {
-  std::uint32_t kinds = 0;
+  OpKinds kinds = 0;
   int least = 0;
   int most = 0;
 };
 constexpr PatternElement one(OpKind kind) { return {bit(kind), 1, 1}; }
 constexpr PatternElement optional(OpKind kind) { return {bit(kind), 0, 1}; }
-constexpr PatternElement some(std::uint32_t kinds, int least, int most) {
+constexpr PatternElement some(OpKinds kinds, int least, int most) {
   return {.kinds = kinds, .least = least, .most = most};
 }
 

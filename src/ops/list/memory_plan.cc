@@ -1,6 +1,7 @@
 #include "ops/list/memory_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -45,13 +46,13 @@ std::vector<Span> moments_of(std::span<const Op> ops, std::span<const Pattern> p
   return moments;
 }
 
-// For each op, the ops of all alternatives that alternate with it; only itself if there are none.
+// For each op, the ops of all forms that alternate with it; only itself if there are none.
 std::vector<Span> turns_of(std::span<const Op> ops) {
   std::vector<Span> turns;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const auto at = static_cast<std::int32_t>(i);
-    const bool in_turn = ops[i].alternative != Alternative::all_rows;
-    const bool goes_on = in_turn && i > 0 && ops[i - 1].alternative != Alternative::all_rows;
+    const bool in_turn = ops[i].form != all_forms;
+    const bool goes_on = in_turn && i > 0 && ops[i - 1].form != all_forms;
     turns.push_back({goes_on ? turns.back().first : at, at});
   }
   for (std::size_t i = ops.size(); i-- > 1;) {
@@ -66,15 +67,14 @@ class Lifetimes {
       : list_(list), moments_(moments_of(list.ops(), patterns)), spans_(list.values().size()) {
     const std::span<const Op> ops = list.ops();
     const std::vector<Span> turns = turns_of(ops);
-    std::vector<std::uint32_t> alternatives(list.values().size());
+    std::vector<std::uint32_t> forms(list.values().size());
     for_uses([&](std::size_t op, std::size_t root) {
       spans_[root].include(moments_[op]);
-      alternatives[root] |= std::uint32_t{1} << static_cast<int>(ops[op].alternative);
+      forms[root] |= std::uint32_t{1} << ops[op].form;
     });
-    // Parts run one after the other, so a value that several alternatives use lives through all of
-    // them.
+    // Parts run one after the other, so a value that several forms use lives through all of them.
     for_uses([&](std::size_t op, std::size_t root) {
-      if ((alternatives[root] & (alternatives[root] - 1)) != 0) spans_[root].include(turns[op]);
+      if (std::popcount(forms[root]) > 1) spans_[root].include(turns[op]);
     });
   }
 

@@ -15,8 +15,8 @@ using RowBounds = std::array<std::int64_t, rows_of_count>;
 
 // The offsets of a list's values in one block of memory. A value occupies memory from its first use
 // to its last, for the largest step and for any launches that the patterns may make. Ops that may
-// run in one launch count as simultaneous; so do those of a part's alternatives, for values that
-// several of them use.
+// run in one launch count as simultaneous; so do those of a block's forms, for values that several
+// of them use.
 struct MemoryPlan {
   std::vector<std::size_t> value_at;    // of roots that are not external
   std::vector<std::size_t> scratch_at;  // by op, for its scratch

@@ -81,7 +81,7 @@ void OpList::append(OpKind kind, const OpUse& use, const void* params) {
   Op op{.kind = kind,
         .live_kinds = use.live_kinds | bit(kind),
         .may_vanish = use.may_vanish,
-        .alternative = alternative_,
+        .form = form_,
         .params = params};
   MOTLEY_CHECK(use.reads.size() <= Op::max_values && use.writes.size() <= Op::max_values,
                "as many values as an op names");

@@ -53,16 +53,21 @@ std::string_view name(OpKind kind);
 // What the rows of a value correspond to.
 enum class RowsOf : std::uint8_t {
   tokens,     // of the step
-  positions,  // of the sequences whose latents are expanded
+  positions,  // of the part's sequences, earlier ones too
 };
 inline constexpr std::size_t rows_of_count = 2;
 
-// A step's sequences are divided into parts, and an op may apply to some kinds of parts only.
-// Consecutive ops that do not apply to all rows run part by part.
-enum class Alternative : std::uint8_t { all_rows, absorbed, expanded };
+// A block may have two forms of some of its ops. A step's sequences are divided into parts, and
+// each part has one form. Consecutive ops with forms run part by part.
+using Form = std::uint8_t;
+inline constexpr Form all_forms = 0;  // the op runs for all rows
+inline constexpr Form first_form = 1;
+inline constexpr Form second_form = 2;
 
-constexpr std::uint32_t bit(OpKind kind) { return std::uint32_t{1} << static_cast<int>(kind); }
-static_assert(op_kind_count <= 32);
+// A set of kinds.
+using OpKinds = std::uint64_t;
+constexpr OpKinds bit(OpKind kind) { return OpKinds{1} << static_cast<int>(kind); }
+static_assert(op_kind_count <= 64);
 
 using ValueId = std::int32_t;
 inline constexpr ValueId no_value = -1;
@@ -87,9 +92,9 @@ struct Op {
 
   OpKind kind = OpKind::embed;
   // What it may be in a step: an adapter's op is a bias or absent where no adapter applies.
-  std::uint32_t live_kinds = 0;
+  OpKinds live_kinds = 0;
   bool may_vanish = false;
-  Alternative alternative = Alternative::all_rows;
+  Form form = all_forms;
   std::array<ValueId, max_values> reads{no_value, no_value, no_value, no_value};
   std::array<ValueId, max_values> writes{no_value, no_value, no_value, no_value};
   const void* params = nullptr;  // of the kind's own type, owned by the list
@@ -105,7 +110,7 @@ struct Op {
 struct OpUse {
   std::initializer_list<ValueId> reads;  // no_value: nothing
   std::initializer_list<ValueId> writes;
-  std::uint32_t live_kinds = 0;  // beside its own
+  OpKinds live_kinds = 0;  // beside its own
   bool may_vanish = false;
 };
 
@@ -120,8 +125,8 @@ class OpList {
   // The value is in the caller's buffer `number`.
   void set_external(ValueId value, int number) { values_[at(root_of(value))].external = number; }
 
-  // The next ops apply to these parts.
-  void serve(Alternative alternative) { alternative_ = alternative; }
+  // The next ops are for parts of this form.
+  void serve(Form form) { form_ = form; }
   template <class Params>
   void append(const OpUse& use, Params params) {
     auto owned = std::make_shared<const Params>(std::move(params));
@@ -148,7 +153,7 @@ class OpList {
   std::vector<std::int32_t> last_readers_;  // of each value, kept for roots
   std::vector<Op> ops_;
   std::vector<std::shared_ptr<const void>> params_;
-  Alternative alternative_ = Alternative::all_rows;
+  Form form_ = all_forms;
 };
 
 }  // namespace motley::ops

@@ -10,9 +10,6 @@
 namespace motley::cli {
 namespace {
 
-using model::DenseBlock;
-using model::GroupedAttention;
-using model::LatentAttention;
 using model::Linear;
 using model::MoeBlock;
 using quant::Weight;
@@ -31,68 +28,11 @@ struct Sum {
     cost.bytes += bytes_of(linear.weight);
     cost.operations += 2 * seen * numbers_of(linear.weight);
   }
-  void add(const DenseBlock& block) {
-    for (const Linear* linear : {&block.gate, &block.up, &block.down}) add(*linear);
-  }
-  void add(const GroupedAttention& block) {
-    for (const Linear* linear : {&block.q, &block.k, &block.v, &block.o}) add(*linear);
-  }
-  void add(const LatentAttention& block) {
-    for (const auto* linear : {&block.q, &block.q_a, &block.q_b})
-      if (*linear) add(**linear);
-    for (const Linear* linear : {&block.kv_a, &block.kv_b, &block.o}) add(*linear);
+  void add(const model::Block& block) {
+    for (const model::MapGroup& group : block.maps())
+      for (const Linear* const map : group.maps) add(*map);
   }
 };
-
-// Attention over KV memory: heads, widths of a score and of a value, and the window.
-struct AttentionSize {
-  std::int64_t heads = 0;
-  std::int64_t key_width = 0;
-  std::int64_t value_width = 0;
-  std::int64_t window = 0;
-};
-AttentionSize size_of(const GroupedAttention& block) {
-  return {block.heads, block.head_dim, block.head_dim, block.window};
-}
-AttentionSize size_of(const LatentAttention& block) {
-  return {block.heads, block.sizes.kv_rank + block.sizes.rope_dim, block.sizes.kv_rank, 0};
-}
-// In plain form, which first computes a key and a value for each cached position.
-AttentionSize plain_size_of(const LatentAttention& block) {
-  return {block.heads, block.sizes.nope_dim + block.sizes.rope_dim, block.sizes.value_dim, 0};
-}
-
-StepCost attention_cost(const AttentionSize& size, const model::CacheLayout& cache, DType dtype,
-                        const StepShape& shape) {
-  const std::int64_t all = shape.length + shape.tokens;
-  std::int64_t read = all;
-  if (size.window > 0) read = std::min(read, size.window + shape.tokens - 1);
-  double seen = 0;  // positions attended to, summed over a sequence's rows
-  for (std::int64_t position = shape.length; position < all; ++position)
-    seen +=
-        static_cast<double>(size.window > 0 ? std::min(position + 1, size.window) : position + 1);
-  const auto sequences = static_cast<double>(shape.sequences);
-  const std::int64_t token_bytes =
-      runner::KvMemory::page_bytes(std::span(&cache, 1), dtype) / runner::KvMemory::page_tokens;
-  return {.bytes = sequences * static_cast<double>(read * token_bytes),
-          .operations = 2 * sequences * seen *
-                        static_cast<double>(size.heads * (size.key_width + size.value_width))};
-}
-
-StepCost attention_cost(const GroupedAttention& block, const model::CacheLayout& cache, DType dtype,
-                        const StepShape& shape) {
-  return attention_cost(size_of(block), cache, dtype, shape);
-}
-// Of the cheaper form.
-StepCost attention_cost(const LatentAttention& block, const model::CacheLayout& cache, DType dtype,
-                        const StepShape& shape) {
-  StepCost cost = attention_cost(size_of(block), cache, dtype, shape);
-  const StepCost plain = attention_cost(plain_size_of(block), cache, dtype, shape);
-  const double cached = static_cast<double>(shape.sequences * shape.length);
-  cost.operations =
-      std::min(cost.operations, plain.operations + 2 * cached * numbers_of(block.kv_b.weight));
-  return cost;
-}
 
 }  // namespace
 
@@ -100,27 +40,18 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
                    std::span<const AdapterNumbers> adapters) {
   const auto rows = static_cast<double>(shape.rows());
   Sum sum{.cost = {}, .rows = rows};
+  model::for_each_block(model.layers(), [&](const model::Block& block) { sum.add(block); });
+  for (std::size_t index = 0; index < model.layers().size(); ++index) {
+    const model::Mixer::Cost cost = model.layers()[index].mixer->cost(
+        {.sequences = shape.sequences, .tokens = shape.tokens, .length = shape.length});
+    const model::CacheLayout& cache = model.cache_layouts()[index];
+    const std::int64_t page = runner::KvMemory::page_bytes(std::span(&cache, 1), model.kv_type());
+    sum.cost.bytes += cost.tokens_read * static_cast<double>(page / runner::KvMemory::page_tokens);
+    sum.cost.operations += cost.operations;
+  }
   double expert_bytes = 0;
   double choices = 0;  // experts that a row chooses, over all layers
-  for (std::size_t index = 0; index < model.layers().size(); ++index) {
-    const model::Layer& layer = model.layers()[index];
-    std::visit(
-        [&](const auto& block) {
-          sum.add(block);
-          const StepCost cost =
-              attention_cost(block, model.cache_layouts()[index], model.kv_type(), shape);
-          sum.cost.bytes += cost.bytes;
-          sum.cost.operations += cost.operations;
-        },
-        layer.attention);
-    if (const auto* dense = std::get_if<DenseBlock>(&layer.ffn)) {
-      sum.add(*dense);
-      continue;
-    }
-    const auto& block = std::get<MoeBlock>(layer.ffn);
-    sum.add(block.router);
-    if (block.shared) sum.add(*block.shared);
-    if (block.shared_gate) sum.add(*block.shared_gate);
+  model::for_each_moe(model.layers(), [&](const MoeBlock& block, std::size_t) {
     expert_bytes = 0;
     // Of several groups of ranks each has its share of the experts that rows choose.
     const double share = static_cast<double>(block.experts->experts) / block.spec.experts;
@@ -129,7 +60,7 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
       sum.cost.operations += 2 * share * rows * block.spec.top_k * numbers_of(weights->front());
     }
     choices += block.spec.top_k;
-  }
+  });
   sum.cost.bytes += touched.experts * expert_bytes;
   sum.add(model.head(), static_cast<double>(shape.sequences));
 
@@ -170,10 +101,9 @@ std::uint64_t weight_bytes(const model::Config& config, model::RandomWeights::Ex
   double bytes = 2.0 * 2.0 * static_cast<double>(config.vocabulary * hidden);
   for (const bool moe : config.moe_layers) {
     bytes += 2.0 * static_cast<double>(attention);
-    if (!moe) {
+    if (!moe || config.dense_beside_experts)
       bytes += 2.0 * 3.0 * static_cast<double>(hidden * config.dense_intermediate);
-      continue;
-    }
+    if (!moe) continue;
     bytes += 2.0 * 3.0 * static_cast<double>(hidden * config.moe.shared_intermediate);
     bytes += 3.0 *
              static_cast<double>(config.moe.router.experts * hidden * config.moe.intermediate) *

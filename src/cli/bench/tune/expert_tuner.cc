@@ -29,16 +29,15 @@ struct Layers {
 
 std::vector<Layers> layers_of(const model::Model& model) {
   std::vector<Layers> all;
-  for (const model::Layer& layer : model.layers()) {
-    const auto* const block = std::get_if<model::MoeBlock>(&layer.ffn);
-    if (block == nullptr || block->backend->kernels().size() < 2) continue;
-    const kernels::ExpertLayerShape shape = model::expert_layer_shape(*block);
+  model::for_each_moe(model.layers(), [&](const model::MoeBlock& block, std::size_t) {
+    if (block.backend->kernels().size() < 2) return;
+    const kernels::ExpertLayerShape shape = model::expert_layer_shape(block);
     auto found = std::ranges::find(all, shape, &Layers::shape);
     if (found == all.end()) found = all.insert(all.end(), Layers{shape, {}});
     // Formats of one width may have backends of their own; only the first one's is measured.
-    if (found->blocks.empty() || found->blocks.front()->backend == block->backend)
-      found->blocks.push_back(block);
-  }
+    if (found->blocks.empty() || found->blocks.front()->backend == block.backend)
+      found->blocks.push_back(&block);
+  });
   return all;
 }
 
