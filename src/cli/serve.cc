@@ -28,7 +28,7 @@
 #include "cli/signals.h"
 #include "cli/start_log.h"
 #include "engine/adapter_check.h"
-#include "server/api/api_error.h"
+#include "server/early_listener.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
 #include "text/model_text.h"
@@ -152,51 +152,6 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Listens before the model is loaded, so that a port in use is detected at once, and requests
-// meanwhile get an answer that the server is not ready.
-class Door {
- public:
-  static Result<std::unique_ptr<Door>> open(const server::HttpServer::Options& options) {
-    std::unique_ptr<Door> door(new Door);
-    server::HttpHooks hooks{
-        .handler = [door =
-                        door.get()](server::Exchange& exchange) { return door->answer(exchange); },
-        .admit = [door = door.get()](const server::HttpHead& head) { return door->admit(head); },
-        .refuse = [door = door.get()](
-                      const Error& error,
-                      const server::HttpHead& head) { return door->refuse(error, head); }};
-    MOTLEY_TRY(door->http_, server::HttpServer::listen(options, std::move(hooks)));
-    door->http_->start();
-    return door;
-  }
-
-  void lead_to(server::Service& service) { service_ = &service; }
-  server::HttpServer& http() { return *http_; }
-
- private:
-  Door() = default;
-
-  boost::asio::awaitable<void> answer(server::Exchange& exchange) {
-    if (server::Service* const service = service_) return service->answer(exchange);
-    exchange.log_quietly();
-    return exchange.send(server::Service::live_response());
-  }
-  server::HeadVerdict admit(const server::HttpHead& head) {
-    if (server::Service* const service = service_) return service->admit(head);
-    if (server::Service::asks_for_life(head)) return {};
-    const Error loading(ErrorCode::unavailable, "the model is being loaded", "",
-                        "try again in a moment");
-    return {.refusal = refuse(loading, head)};
-  }
-  server::HttpResponse refuse(const Error& error, const server::HttpHead& head) {
-    if (server::Service* const service = service_) return service->refuse(error, head);
-    return server::Service::error_writer(head.path)(error, head.id);
-  }
-
-  std::atomic<server::Service*> service_{nullptr};
-  std::unique_ptr<server::HttpServer> http_;
-};
-
 // Until the model is loaded there is no work to finish: a signal ends the process. SIGHUP is kept
 // for later.
 class EndsWhileLoading {
@@ -311,10 +266,11 @@ std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> fi
   return [dir = *dir](const std::string& name) { return dir.find(name); };
 }
 
-// The door and the watches must outlive the service.
+// The HTTP server and the watches must outlive the service.
 server::Service::Options service_options(const Settings& settings, ServedEngines& engines,
-                                         Door& door, const MappedFilesWatch& files,
-                                         Watchdog* watchdog, engine::AdapterChecker* checker) {
+                                         const server::HttpServer& http,
+                                         const MappedFilesWatch& files, Watchdog* watchdog,
+                                         engine::AdapterChecker* checker) {
   return {.planner = {.base = settings.model.name,
                       .aliases = settings.model.aliases,
                       .vocabulary = engines.config().vocabulary,
@@ -327,9 +283,9 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
                       .forms = settings.forms},
           .keys = settings.keys,
           .origins = {.allowed = settings.cors_origins,
-                      .check_host = !settings.keys.required() && door.http().is_loopback(),
+                      .check_host = !settings.keys.required() && http.is_loopback(),
                       .host = settings.http.host},
-          .http_stats = [&http = door.http()] { return http.stats(); },
+          .http_stats = [&http] { return http.stats(); },
           .watchdog = watchdog,
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
@@ -389,7 +345,8 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   const MappedFilesWatch watch;
   MOTLEY_TRY(const text::ModelText text, load_text(settings.model));
   parts.done("tokenizer and templates");
-  MOTLEY_TRY(const std::unique_ptr<Door> door, Door::open(settings.http));
+  MOTLEY_TRY(const auto listener, server::EarlyListener::open(settings.http));
+  server::HttpServer& http = listener->http();
   std::atomic<bool> hangup = false;
   std::optional<EndsWhileLoading> loading(std::in_place, signals, hangup);
   std::optional<Watchdog> watchdog;
@@ -398,7 +355,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   auto loaded = ServedEngines::load(settings.model, text, watching);
   loading.reset();
   if (!loaded.ok()) {
-    door->http().stop();
+    http.stop();
     return std::move(loaded).error();
   }
   const std::unique_ptr<ServedEngines> engines = *std::move(loaded);
@@ -406,27 +363,27 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   if (settings.adapter_check) start_check(text, engines->engine(), checker);
   server::Service service(
       text, engines->engine(),
-      service_options(settings, *engines, *door, watch, watching, checker ? &*checker : nullptr));
-  door->lead_to(service);
-  warn_of_openness(settings, door->http());
+      service_options(settings, *engines, http, watch, watching, checker ? &*checker : nullptr));
+  listener->attach(service);
+  warn_of_openness(settings, http);
   log_forms(service.chat_format(), text);
   log::info("start.ready", {{"seconds", seconds(clock.now() - start)}});
-  announce(output, settings, door->http().port());
+  announce(output, settings, http.port());
 
   const Serving serving{.signals = signals,
                         .forced_end = forced_end,
                         .key_file = settings.key_file,
                         .engine = engines->engine(),
                         .service = service,
-                        .http = door->http(),
+                        .http = http,
                         .drain_timeout = settings.drain_timeout,
                         .reserve = reserve};
   if (hangup) read_keys_again(serving);
   const Result<void> ended = serve_until_ended(serving);
   forced_end.arm(end_time);
-  // No handler may run when the service is destroyed, and no sink may exist when the door is.
+  // No handler may run when the service is destroyed, and no sink may exist when the listener is.
   engines->engine().shutdown(engine::Engine::Drain::cancel);
-  door->http().stop();
+  http.stop();
   return ended;
 }
 
