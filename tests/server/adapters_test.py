@@ -225,6 +225,31 @@ print(urllib.request.urlopen(urllib.request.Request("{server.url}/v1/completions
         self.assertEqual(server.lines().count("adapter.loaded adapter=late"), 1)
 
 
+    def test_an_adapter_that_was_unloaded_comes_back_with_the_next_request_until_its_folder_is_gone(self):
+        folder = self.copy("cynic", "poet")
+        server = self.start("--adapter-dir", str(self.folder), "--allow-adapter-loading", "--no-adapter-check")
+
+        def ids() -> list[str]:
+            return [each["id"] for each in json.loads(server.get("/v1/models"))["data"]]
+
+        def unload() -> None:
+            self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "poet"})[0], 200)
+            self.assertEqual(ids(), ["demo"])
+
+        status, before = self.complete(server, "poet", max_tokens=24)
+        self.assertEqual(status, 200, before)
+        unload()
+        status, again = self.complete(server, "poet", max_tokens=24)
+        self.assertEqual(status, 200, again)
+        self.assertEqual(again["choices"][0]["text"], before["choices"][0]["text"])
+        self.assertEqual(ids(), ["demo", "poet"])
+        until("both loads in the log", lambda: server.lines().count("adapter.loaded adapter=poet") == 2, server.lines)
+
+        shutil.rmtree(folder)
+        unload()
+        self.assertEqual(self.complete(server, "poet")[0], 404)
+
+
 class Checks(Case):
     def untrained(self) -> Path:
         folder = self.copy("cynic", "untrained")

@@ -72,6 +72,32 @@ class CommandLines(unittest.TestCase):
         self.assertEqual((long["status"], long["error"]["code"]), (400, "context_length_exceeded"))
         self.assertEqual(server.end(), 0, server.lines())
 
+    def test_vllm(self):
+        written = next(word for word in shlex.split(line("vllm lora")) if word.startswith("sql-lora=")).removeprefix("sql-lora=")
+        server = self.serve(*options("vllm lora", **{written: str(DEMO / "adapters" / "cynic")}))
+        self.assertEqual([card["id"] for card in json.loads(server.get("/v1/models"))["data"]], ["demo", "sql-lora"])
+        answers = [self.complete(server, model, max_tokens=16) for model in ("demo", "sql-lora")]
+        self.assertEqual([answer["status"] for answer in answers], [200, 200])
+        plain, adapted = (answer["choices"][0]["text"] for answer in answers)
+        self.assertNotEqual(plain, adapted)
+        self.assertIn("--enable-lora", server.wait_for_line("serve.options_ignored"))
+        self.assertEqual(server.end(), 0, server.lines())
+
+    def test_trl(self):
+        server = self.serve(*options("trl vllm-serve", **{"4096": "64"}))
+        card, = json.loads(server.get("/v1/models"))["data"]
+        self.assertEqual((card["id"], card["max_model_len"]), ("demo", 64))
+        # --max-logprobs -1; and one token is left to draw, so it is certain: --logprobs-mode.
+        answer = self.complete(server, "demo", temperature=1, top_k=1, logprobs=1, prompt_logprobs=50)
+        self.assertEqual(answer["status"], 200, answer)
+        choice = answer["choices"][0]
+        self.assertEqual(set(choice["logprobs"]["token_logprobs"]), {0.0})
+        self.assertTrue(all(len(entry) >= 50 for entry in choice["prompt_logprobs"][1:]))
+        ignored = server.wait_for_line("serve.options_ignored")
+        for option in ("--gpu-memory-utilization", "--enable-scale-out", "--weight-transfer-config"):
+            self.assertIn(option, ignored)
+        self.assertEqual(server.end(), 0, server.lines())
+
     def test_a_file_of_options(self):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "server.yaml"
