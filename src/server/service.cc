@@ -559,11 +559,11 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
     co_await exchange.send(adapter_error(wanted.error(), {}));
     co_return;
   }
-  const auto loaded = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
-    engine::load_and_log(engine_, wanted->spec, wanted->replace, std::move(done));
-  });
+  const auto loaded =
+      co_await outcome_of(exchange.executor(), [&](const engine::Engine::Done& done) {
+        shared_loads_.load_explicitly(wanted->spec, wanted->replace, done);
+      });
   if (loaded.ok()) {
-    if (options_.adapter_loaded) options_.adapter_loaded(wanted->spec.name);
     co_await exchange.send(
         text_response("plain", cat("Success: adapter '", wanted->spec.name, "' is loaded.")));
     co_return;

@@ -480,6 +480,34 @@ TEST(Adapters, AreFoundWhenARequestNamesThem) {
   EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt": "x", "model": "late"})")).status, 200);
 }
 
+TEST(Adapters, ThatAreBeingLoadedAreWaitedFor) {
+  std::atomic<int> found = 0;
+  TestServer server(
+      {.adapter_loading = true,
+       .find_adapter = [&](const std::string& name) -> Result<std::optional<engine::AdapterSpec>> {
+         ++found;
+         return std::optional(engine::AdapterSpec{.name = name, .path = "/tmp"});
+       }});
+  server.engine().say("x");
+  server.engine().hold_loads();
+  Client loads(server.port());
+  loads.send(post("/v1/load_lora_adapter", R"({"lora_name": "poet", "lora_path": "/tmp"})"));
+  server.engine().wait_for_held_loads(1);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<Client>(server.port()));
+    clients.back()->send(post("/v1/completions", R"({"prompt": "x", "model": "poet"})"));
+  }
+  // Each looks for the adapter just before it loads it.
+  EXPECT_TRUE(eventually([&] { return found == 4; }));
+  server.engine().release_loads();
+  EXPECT_EQ(loads.receive().status, 200);
+  for (const auto& client : clients) {
+    const Received reply = client->receive();
+    EXPECT_EQ(reply.status, 200) << reply.body;
+  }
+}
+
 TEST(Answers, AliasesAreTheBase) {
   TestServer server({.adapter_loading = true, .aliases = {"other", "org/third"}});
   server.engine().say("x");

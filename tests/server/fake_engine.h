@@ -67,6 +67,24 @@ class FakeEngine : public engine::Engine {
     const std::lock_guard lock(mutex_);
     adapter_refusal_ = std::move(error);
   }
+  // Loads that begin from now on end at release_loads().
+  void hold_loads() {
+    const std::lock_guard lock(mutex_);
+    hold_loads_ = true;
+  }
+  void release_loads() {
+    const std::lock_guard lock(mutex_);
+    hold_loads_ = false;
+    for (HeldLoad& each : std::exchange(held_loads_, {})) {
+      adapters_[each.spec.name] = each.spec.path.string();
+      calls_.push_back([done = std::move(each.done)] { done({}); });
+    }
+    changed_.notify_all();
+  }
+  void wait_for_held_loads(std::size_t count) {
+    wait_until([&] { return held_loads_.size() >= count; },
+               "loads that have not begun within a minute");
+  }
   void fail_running(Error error) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(error);
@@ -124,7 +142,16 @@ class FakeEngine : public engine::Engine {
   void load_adapter(engine::AdapterSpec spec, bool replace, Done done) override {
     const std::lock_guard lock(mutex_);
     Result<void> result;
-    if (adapter_refusal_)
+    const bool is_under_way = std::ranges::any_of(
+        held_loads_, [&](const HeldLoad& each) { return each.spec.name == spec.name; });
+    if (hold_loads_ && !is_under_way) {
+      held_loads_.push_back({std::move(spec), std::move(done)});
+      changed_.notify_all();
+      return;
+    }
+    if (is_under_way)
+      result = Error(ErrorCode::busy, "adapter '" + spec.name + "' is being loaded");
+    else if (adapter_refusal_)
       result = *adapter_refusal_;
     else if (adapters_.contains(spec.name) && !replace)
       result = Error(ErrorCode::invalid_argument, "adapter '" + spec.name + "' is already loaded");
@@ -159,6 +186,10 @@ class FakeEngine : public engine::Engine {
   Result<void> health() const override { return {}; }
 
  private:
+  struct HeldLoad {
+    engine::AdapterSpec spec;
+    Done done;
+  };
   struct Choice {
     std::size_t said = 0;
     bool ended = false;
@@ -306,6 +337,8 @@ class FakeEngine : public engine::Engine {
   std::optional<Error> adapter_refusal_;
   std::optional<Error> failure_;
   std::optional<Error> failing_;  // of the round at hand
+  bool hold_loads_ = false;
+  std::vector<HeldLoad> held_loads_;
   std::map<std::string, std::string> adapters_;
   engine::Request last_;
   engine::RequestId last_id_ = 0;
