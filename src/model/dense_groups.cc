@@ -179,8 +179,8 @@ std::vector<DenseKernels> dense_kernels(const Model& model, const DenseReport& r
 std::string describe_dense(const Model& model) {
   std::vector<std::string> parts;
   for (const DenseKernels& each : dense_kernels(model, {.exact = model.exact(),
-                                                       .batch_invariant = model.batch_invariant(),
-                                                       .tuning = model.tuning()}))
+                                                        .batch_invariant = model.batch_invariant(),
+                                                        .tuning = model.tuning()}))
     parts.push_back(to_string(each));
   return join(parts, "; ");
 }

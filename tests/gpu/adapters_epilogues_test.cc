@@ -28,6 +28,7 @@ class RowsOfHeads {
  public:
   struct Sizes {
     std::int64_t rows, in, width, q_heads;
+    std::int64_t rotated;  // columns of a head
 
     std::int64_t q_width() const { return q_heads * width; }
     std::int64_t kv_width() const { return kv_heads * width; }
@@ -47,7 +48,7 @@ class RowsOfHeads {
         bias_(lora::test::random_numbers(random, sizes.q_width())),
         v_bias_(lora::test::random_numbers(random, sizes.kv_width())),
         weight_(lora::test::random_numbers(random, sizes.width)),
-        cos_sin_(lora::test::random_numbers(random, sizes.rows * sizes.width)),
+        cos_sin_(lora::test::random_numbers(random, sizes.rows * sizes.rotated)),
         positions_(counted(sizes.rows, false)),
         seq_begin_(std::vector<std::int32_t>{0, static_cast<std::int32_t>(sizes.rows / 3),
                                              static_cast<std::int32_t>(sizes.rows)}),
@@ -56,7 +57,7 @@ class RowsOfHeads {
 
   // By one call, or by finish_linears and prepare_heads.
   Results run(BothPools& pools, bool together) const {
-    const auto& [rows, in, width, q_heads] = sizes_;
+    const auto& [rows, in, width, q_heads, rotated] = sizes_;
     const std::int64_t q_width = sizes_.q_width();
     const std::int64_t kv_width = sizes_.kv_width();
     const auto stored = static_cast<std::size_t>(2 * pages_ * page_tokens * kv_width);
@@ -99,7 +100,7 @@ class RowsOfHeads {
   }
   ops::HeadsCall heads_call(const ops::Context& context, const Tensor& qkv, const float* v_bias,
                             const Results& to) const {
-    const auto& [rows, in, width, q_heads] = sizes_;
+    const auto& [rows, in, width, q_heads, rotated] = sizes_;
     const Tensor heads = qkv.reshape({rows, q_heads + 2 * kv_heads, width});
     const auto pages = [&](const DeviceArray<bf16>& array) {
       return view(array, {2 * pages_, page_tokens, kv_heads, sizes_.width});
@@ -112,7 +113,7 @@ class RowsOfHeads {
     const ops::HeadNorm norm{.weight = weight_.data()};
     return {context,
             paged,
-            {.cos_sin = view(cos_sin_, {rows, width})},
+            {.cos_sin = view(cos_sin_, {rows, rotated})},
             std::array{ops::PreparedHeads{.x = heads.slice(1, 0, q_heads),
                                           .norm = norm,
                                           .rotated = true,
@@ -146,8 +147,8 @@ bool same(const DeviceArray<bf16>& a, const DeviceArray<bf16>& b) {
 // others.
 TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
   constexpr std::int64_t in = 136;
-  for (const auto& [width, q_heads] :
-       std::vector<std::array<std::int64_t, 2>>{{128, 9}, {64, 6}, {48, 3}}) {
+  for (const auto& [width, q_heads, rotated] : std::vector<std::array<std::int64_t, 3>>{
+           {128, 9, 128}, {64, 6, 64}, {48, 3, 48}, {128, 9, 64}, {64, 6, 32}}) {
     const std::int64_t q_width = q_heads * width;
     const std::int64_t kv_width = kv_heads * width;
     const Adapter all = make({{q_site, {in, q_width}}, {k_site, {in, kv_width}}}, 5);
@@ -166,7 +167,7 @@ TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
     for (const int rows : {1, 20, 300}) {
       BothPools pools(GetParam(), rows);
       pools.build(mixes_of(kinds, rows));
-      const RowsOfHeads world(random, {rows, in, width, q_heads});
+      const RowsOfHeads world(random, {rows, in, width, q_heads, rotated});
       const RowsOfHeads::Results together = world.run(pools, true);
       const RowsOfHeads::Results apart = world.run(pools, false);
       EXPECT_TRUE(same(together.queries, apart.queries)) << "width " << width << ", rows " << rows;

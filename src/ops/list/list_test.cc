@@ -43,8 +43,7 @@ class OpLists : public testing::Test {
       if (std::ranges::find(gone, i) == gone.end())
         schedule.ops.push_back({&list.ops()[i], list.ops()[i].kind});
     }
-    match(
-        list, patterns, [&](int, std::span<const LiveOp>) { return fits; }, schedule);
+    match(list, patterns, [&](int, std::span<const LiveOp>) { return fits; }, schedule);
     std::vector<int> found;
     std::size_t covered = 0;
     for (const Launch& launch : schedule.launches) {

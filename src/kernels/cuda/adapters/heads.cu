@@ -1,6 +1,9 @@
 // The expand with attention's preparation as its epilogue. A warp has one head of 8 rows: it adds
 // deltas to the base product, then norms, rotates and stores as prepare_heads would.
 
+#include <optional>
+#include <type_traits>
+
 #include "kernels/cuda/adapters/delta_kernels.h"
 #include "kernels/cuda/adapters/expand.cuh"
 #include "kernels/cuda/elementary/heads.cuh"
@@ -55,20 +58,21 @@ struct HeadRows {
     }
   }
 
-  __device__ Halves halves(int j, int half) const {
+  // Of tile j and of the one so many tiles later.
+  __device__ Halves halves(int j, int half, int apart = half_tiles) const {
     Halves head;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       head.low.at[i] = numbers.at[j][half][i];
-      head.high.at[i] = numbers.at[j + half_tiles][half][i];
+      head.high.at[i] = numbers.at[j + apart][half][i];
     }
     return head;
   }
-  __device__ void put(int j, int half, const Halves& head) {
+  __device__ void put(int j, int half, const Halves& head, int apart = half_tiles) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       numbers.at[j][half][i] = head.low.at[i];
-      numbers.at[j + half_tiles][half][i] = head.high.at[i];
+      numbers.at[j + apart][half][i] = head.high.at[i];
     }
   }
   // A row's sum of squares in the order of prepare_heads: its lane 8 j + g has what lane g of eight
@@ -103,15 +107,17 @@ struct HeadRows {
       }
     }
   }
-  // `cosines` of the row, in shared memory.
+  // `cosines` of the row, in shared memory. Pairs are `apart` tiles apart: half a head, or less
+  // where only the first numbers are rotated.
+  template <int apart>
   __device__ void rotate_row(int half, const float* cosines) {
 #pragma unroll
-    for (int j = 0; j < half_tiles; ++j) {
+    for (int j = 0; j < apart; ++j) {
       const int at = warp_outputs * j + lane_outputs();
-      Halves head = halves(j, half);
+      Halves head = halves(j, half, apart);
       rotate<float>(head, {.low = load_vec4<true>(cosines, at, width),
-                           .high = load_vec4<true>(cosines + half_width, at, width)});
-      put(j, half, head);
+                           .high = load_vec4<true>(cosines + apart * warp_outputs, at, width)});
+      put(j, half, head, apart);
     }
   }
   __device__ void write_row(int half, void* to, DType type, std::int64_t begin) const {
@@ -143,13 +149,13 @@ struct HeadsMemory {
   alignas(16) float cosines[many_group_rows][width + 4];
 };
 
-// Copies the cosines of a group's rows. All threads of a block call it.
-template <int width>
+// Copies the cosines of a group's rows, `dims` for each. All threads of a block call it.
+template <int dims, int width>
 __device__ void copy_cosines(const float* cos_sin, const Group& group, HeadsMemory<width>& memory) {
 #pragma unroll 4
-  for (int i = 4 * static_cast<int>(threadIdx.x); i < group.rows * width; i += 4 * threads)
-    copy_16(smem_addr(&memory.cosines[i / width][i % width]),
-            cos_sin + std::int64_t{memory.group.rows[i / width]} * width + i % width);
+  for (int i = 4 * static_cast<int>(threadIdx.x); i < group.rows * dims; i += 4 * threads)
+    copy_16(smem_addr(&memory.cosines[i / dims][i % dims]),
+            cos_sin + std::int64_t{memory.group.rows[i / dims]} * dims + i % dims);
 }
 
 // Finds where a group's rows are stored. All threads of a block call it.
@@ -167,14 +173,15 @@ __device__ void find_places(const ExpandHeads& p, const Heads& heads, const Grou
 }
 
 // Rotates and writes a head of this lane's rows, from `first_row` of the group on.
-template <int width>
+template <int rotated, int width>
 __device__ void write_head(const Heads& heads, const HeadsMemory<width>& memory, int first_row,
                            int count, int head, HeadRows<width>& tile) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (lane_row(half) >= count) continue;
     const int row = first_row + lane_row(half);
-    if (heads.cos_sin != nullptr) tile.rotate_row(half, memory.cosines[row]);
+    if (heads.cos_sin != nullptr)
+      tile.template rotate_row<rotated / 2 / warp_outputs>(half, memory.cosines[row]);
     if (heads.out != nullptr)
       tile.write_row(half, heads.out, heads.out_type,
                      memory.to[row] + head * heads.out_head_stride);
@@ -184,7 +191,8 @@ __device__ void write_head(const Heads& heads, const HeadsMemory<width>& memory,
   }
 }
 
-template <class FactorType, int width>
+// `rotated`: columns of a head, the first ones.
+template <class FactorType, int width, int rotated>
 __global__ void __launch_bounds__(threads, 2)
     expand_head_rows(const __grid_constant__ ExpandHeads p) {
   using Rows = HeadRows<width>;
@@ -227,7 +235,7 @@ __global__ void __launch_bounds__(threads, 2)
                    memory.from + first_row, count, memory.x[warp][stage]);
       copies_commit();
     };
-    if (heads.cos_sin != nullptr) copy_cosines(heads.cos_sin, group, memory);
+    if (heads.cos_sin != nullptr) copy_cosines<rotated>(heads.cos_sin, group, memory);
     int head = begin_head + warp / row_tiles;
 #pragma unroll
     for (int i = 0; i < stages; ++i) copy(head + i * heads_at_once, i);
@@ -257,7 +265,7 @@ __global__ void __launch_bounds__(threads, 2)
       tile.numbers.template adapt<FactorType>(passes, ranks, ranks_there, out, output,
                                               memory.ranks[warp][lane]);
       if (norms) tile.norm(memory.weights, heads.eps, heads.weight_in_f32);
-      write_head(heads, memory, first_row, count, head, tile);
+      write_head<rotated>(heads, memory, first_row, count, head, tile);
     }
     __syncthreads();
   }
@@ -271,10 +279,20 @@ int linear_of(const AdaptLinears& call, const Heads& heads) {
   return -1;
 }
 
-template <class FactorType, int width>
+// Calls body(width, rotated columns) for the kernels that there are.
+template <class Body>
+void with_shape(std::int64_t width, std::int64_t rotated, const Body& body) {
+  if (width == 64)
+    return body(std::integral_constant<int, 64>(), std::integral_constant<int, 64>());
+  if (rotated == 64)
+    return body(std::integral_constant<int, 128>(), std::integral_constant<int, 64>());
+  body(std::integral_constant<int, 128>(), std::integral_constant<int, 128>());
+}
+
+template <class FactorType, int width, int rotated>
 void launch_heads(const ExpandHeads& expand, int blocks, StreamHandle stream) {
   constexpr std::size_t bytes = sizeof(HeadsMemory<width>);
-  launch("adapters' heads", expand_head_rows<FactorType, width>,
+  launch("adapters' heads", expand_head_rows<FactorType, width, rotated>,
          {.grid = static_cast<unsigned>(blocks),
           .grid_y = static_cast<unsigned>(expand.slots.count),
           .threads = threads,
@@ -282,10 +300,29 @@ void launch_heads(const ExpandHeads& expand, int blocks, StreamHandle stream) {
          stream, expand);
 }
 
-template <class FactorType, int width>
-Result<void> prepare_width() {
-  return allow_shared_memory("adapters' heads", expand_head_rows<FactorType, width>,
+template <class FactorType, int width, int rotated>
+Result<void> prepare_shape() {
+  return allow_shared_memory("adapters' heads", expand_head_rows<FactorType, width, rotated>,
                              sizeof(HeadsMemory<width>));
+}
+
+template <class FactorType>
+Result<void> prepare_factors() {
+  MOTLEY_TRY_VOID((prepare_shape<FactorType, 64, 64>()));
+  MOTLEY_TRY_VOID((prepare_shape<FactorType, 128, 64>()));
+  return prepare_shape<FactorType, 128, 128>();
+}
+
+// The rotated columns of all projections that are rotated; nothing: they differ.
+std::optional<std::int64_t> rotated_columns(const PrepareHeads& heads) {
+  std::optional<std::int64_t> columns;
+  for (int i = 0; i < heads.count; ++i) {
+    const Heads& part = heads.all[i];
+    if (part.cos_sin == nullptr) continue;
+    if (columns && *columns != 2 * part.pairs) return std::nullopt;
+    columns = 2 * part.pairs;
+  }
+  return columns.value_or(heads.all[0].width);
 }
 
 // Whether the map's results are the projection's heads, in place.
@@ -299,10 +336,8 @@ bool maps_in_place(const AdaptedLinear& linear, const Heads& part) {
 
 Result<void> prepare_expand_heads() {
   using namespace adapter_tiles;
-  MOTLEY_TRY_VOID((prepare_width<FactorBf16, 64>()));
-  MOTLEY_TRY_VOID((prepare_width<FactorBf16, 128>()));
-  MOTLEY_TRY_VOID((prepare_width<FactorF8, 64>()));
-  return prepare_width<FactorF8, 128>();
+  MOTLEY_TRY_VOID(prepare_factors<FactorBf16>());
+  return prepare_factors<FactorF8>();
 }
 
 Support supports_heads(const DeltaProblem& problem) {
@@ -318,6 +353,9 @@ Support supports_heads(const DeltaProblem& problem) {
     return Support::no("it takes one to four projections");
   const std::int64_t width = heads.all[0].width;
   if (width != 64 && width != 128) return Support::no("it takes heads of 64 or 128");
+  const auto rotated = rotated_columns(heads);
+  if (!rotated || (*rotated != width && (width != 128 || *rotated != 64)))
+    return Support::no("it rotates whole heads, or the first half of heads of 128");
   int found = 0;
   for (int i = 0; i < heads.count; ++i) {
     const Heads& part = heads.all[i];
@@ -351,11 +389,12 @@ void expand_heads(const DeltaProblem& problem, const RankChunk& /*chunk*/, Strea
     blocks += static_cast<int>((heads.all[i].heads + block_heads - 1) / block_heads);
     expand.end_block[i] = blocks;
   }
-  const bool narrow = heads.all[0].width == 64;
+  const std::int64_t rotated = *rotated_columns(heads);
   with_bf16_or_f8(call.adapters.factor_type, [&](auto type) {
     using FactorType = decltype(type);
-    narrow ? launch_heads<FactorType, 64>(expand, blocks, stream)
-           : launch_heads<FactorType, 128>(expand, blocks, stream);
+    with_shape(heads.all[0].width, rotated, [&](auto width, auto columns) {
+      launch_heads<FactorType, width.value, columns.value>(expand, blocks, stream);
+    });
   });
 }
 

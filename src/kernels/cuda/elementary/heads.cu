@@ -70,10 +70,14 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
     const X* const own = x + i * together * h.x_head_stride;
     values[i] = {load_vec4<true>(own, at, half), load_vec4<true>(own + half, at, half)};
   }
+  const auto pairs = static_cast<int>(h.pairs);
+  const bool whole = pairs == half;
   Halves cos_sin{};
-  if (h.cos_sin != nullptr) {
-    const float* const cosines = h.cos_sin + static_cast<std::int64_t>(row) * width;
-    cos_sin = {load_vec4<true>(cosines, at, half), load_vec4<true>(cosines + half, at, half)};
+  if (h.cos_sin != nullptr && at < 2 * pairs) {
+    const float* const cosines = h.cos_sin + static_cast<std::int64_t>(row) * 2 * pairs;
+    const int pair = at < pairs ? at : at - pairs;
+    cos_sin = {load_vec4<true>(cosines, pair, pairs),
+               load_vec4<true>(cosines + pairs, pair, pairs)};
   }
 #pragma unroll
   for (int i = 0; i < rounds; ++i) {
@@ -84,14 +88,15 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
       add_bias<X>(value, {load_vec4<true>(bias, at, half), load_vec4<true>(bias + half, at, half)});
     }
     if (h.norm_weight != nullptr) {
-      const float sum = sum_of_lanes(sum_of_vec4(value.low) + sum_of_vec4(value.high), lanes);
+      const float sum = sum_of_lanes(sum_of_halves(value, width), lanes);
       const float factor = Squares::factor_of(sum, width, h.eps);
       value.low = normed<X>(value.low, weight.low, factor, h.weight_in_f32);
       value.high = normed<X>(value.high, weight.high, factor, h.weight_in_f32);
       round_as<X>(value.low);
       round_as<X>(value.high);
     }
-    if (h.cos_sin != nullptr) rotate<X>(value, cos_sin);
+    if (h.cos_sin != nullptr)
+      whole ? rotate<X>(value, cos_sin) : rotate_first<X>(value, cos_sin, at, pairs);
     if (coded)  // all lanes take part
       write_codes(h.pages, p.table, place, own < heads ? own : -1, at, half, lanes, value);
     if (own >= heads) continue;
@@ -292,10 +297,13 @@ void norm_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
 }  // namespace
 
 bool lanes_hold(const Heads& h) {
-  const bool rotates = h.cos_sin == nullptr || (2 * h.pairs == h.width && !h.interleaved &&
-                                                vec4_aligned(h.cos_sin, DType::f32, 0));
-  const bool powers = h.width >= 8 && (h.width & (h.width - 1)) == 0;
-  return heads_take_vec4(h) && h.width <= held_width && powers && rotates && h.tail.width == 0;
+  const auto is_power = [](std::int64_t number) { return (number & (number - 1)) == 0; };
+  const bool first = 4 * h.pairs <= h.width && h.pairs % 4 == 0 && h.pairs > 0 && is_power(h.pairs);
+  const bool rotates =
+      h.cos_sin == nullptr || ((2 * h.pairs == h.width || first) && !h.interleaved &&
+                               vec4_aligned(h.cos_sin, DType::f32, 0));
+  return heads_take_vec4(h) && h.width >= 8 && h.width <= held_width && is_power(h.width) &&
+         rotates && h.tail.width == 0;
 }
 
 void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
@@ -317,8 +325,9 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
   }
   if (parts.count == 0 || params.rows <= 0) return;
   if (std::all_of(parts.all, parts.all + parts.count, lanes_hold)) {
-    // One round of heads per warp, until there are more than enough warps.
-    constexpr std::int64_t many_heads = 4096;
+    // One round of heads per warp, until there are far more than enough warps
+    // (bench/results/2026-11-29-heads-in-registers.md).
+    constexpr std::int64_t many_heads = 1 << 16;
     if (params.rows * parts.end_head[parts.count - 1] < many_heads)
       return launch_runs<1>(parts, stream);
     return launch_runs<4>(parts, stream);

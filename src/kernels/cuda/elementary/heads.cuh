@@ -74,10 +74,10 @@ __device__ inline std::uint32_t largest_of(std::uint32_t largest, const Vec4& x)
   return largest;
 }
 
-inline constexpr int held_width = 128;
+inline constexpr int held_width = 256;
 
 // The norm sums in the order of a warp with one vec4 per lane: numbers half a head apart are added
-// first.
+// first. Of heads of 256 a lane of that warp would have two vec4s.
 __device__ inline float sum_of_lanes(float sum, int lanes) {
   for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
   return sum;
@@ -90,6 +90,13 @@ __device__ inline float sum_of_vec4(const Vec4& value) {
 struct Halves {
   Vec4 low, high;
 };
+__device__ inline float sum_of_halves(const Halves& head, int width) {
+  if (width <= 128) return sum_of_vec4(head.low) + sum_of_vec4(head.high);
+  const auto both = [&](int i) {
+    return head.low.at[i] * head.low.at[i] + head.high.at[i] * head.high.at[i];
+  };
+  return (both(0) + both(1)) + (both(2) + both(3));
+}
 
 template <class X>
 __device__ void round_as(Vec4& value) {
@@ -122,6 +129,20 @@ __device__ void rotate(Halves& head, const Halves& cos_sin) {
   }
   round_as<X>(head.low);
   round_as<X>(head.high);
+}
+
+// Rotates the first 2 * pairs numbers of a head, all in its first half: a lane has one half of its
+// pairs, and the lane `pairs` numbers on or back the other. All lanes call it.
+template <class X>
+__device__ void rotate_first(Halves& head, const Halves& cos_sin, int at, int pairs) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float other = __shfl_xor_sync(0xFFFFFFFFU, head.low.at[i], pairs / 4);
+    if (at >= 2 * pairs) continue;
+    const float turned = other * cos_sin.high.at[i];
+    head.low.at[i] = head.low.at[i] * cos_sin.low.at[i] + (at < pairs ? -turned : turned);
+  }
+  round_as<X>(head.low);
 }
 
 __device__ inline void write_halves(void* to, DType type, std::int64_t begin, int at, int half,
@@ -161,7 +182,7 @@ __device__ inline void write_codes(const Pages& pages, const BlockTable& table,
 }
 
 // Whether a projection's heads fit into registers: they are rotated as a whole, each number with
-// the one half a head behind it, or not at all.
+// the one half a head after it, or within their first half, or not at all.
 bool lanes_hold(const Heads& heads);
 
 }  // namespace motley::kernels::cuda
