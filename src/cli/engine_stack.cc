@@ -20,6 +20,7 @@
 #include "engine/grammar/vocabulary.h"
 #include "lora/files/load.h"
 #include "model/dense_groups.h"
+#include "runner/state_plan.h"
 
 namespace motley::cli {
 namespace {
@@ -40,6 +41,7 @@ constexpr std::uint64_t host_tier_parts = 2;  // at most one part of the host's 
 // memory for requests.
 constexpr std::uint64_t host_parts = 4;
 constexpr std::uint64_t gpu_parts_spared = 32;
+constexpr std::uint64_t state_parts = 5;  // of what weights and adapters leave
 constexpr std::uint64_t least_adapter_memory = std::uint64_t{64} << 20;
 constexpr std::string_view sizes_of_steps = "--kv-memory or --max-batch-tokens";
 
@@ -267,9 +269,19 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
                                   .capture_in_steps = false};
   // A GPU's step of single tokens is one graph, so all of its logits are computed at once.
   if (on_gpu) options.logit_rows = sequences;
-  const auto page = static_cast<std::uint64_t>(
-      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
+  // Recurrent layers alone keep nothing for a token.
+  const auto page = static_cast<std::uint64_t>(std::max<std::int64_t>(
+      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()), 1));
   const std::uint64_t ranks_of_host = shares_of_host(settings.compute);
+  if (model_->keeps_states()) {
+    const std::span<const model::StateShape> shapes = model_->state_shapes();
+    const auto [slots, snapshots] = runner::plan_states(
+        less(memory.available, pool_bytes() * ranks_of_host) / state_parts / ranks_of_host,
+        runner::StateMemory::slot_bytes(shapes), runner::StateMemory::snapshot_bytes(shapes),
+        sequences);
+    options.state_slots = slots;
+    options.snapshots = snapshots;
+  }
   // A GPU is used by this process alone; host memory is shared.
   options.spare = memory.total / gpu_parts_spared;
   if (settings.kv_memory || !on_gpu) {
@@ -311,13 +323,14 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
   const std::int64_t pages = runner_->options().pages;
   const std::uint64_t kv = static_cast<std::uint64_t>(
       pages * runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
+  const runner::StateMemory& states = runner_->states();
   const std::uint64_t taken = device_->usage().bytes;
   log::info("engine.memory",
             {{"device", device_->description()},
              {"compute", model_->exact() ? "f32" : "bf16"},
              {"experts", model_->describe_backends()},
              {"weight_bytes", weights},
-             {"scratch_bytes", taken - weights - pool_bytes() - kv},
+             {"scratch_bytes", taken - weights - pool_bytes() - kv - states.memory().size()},
              {"graphs", runner_->graphs()},
              {"graph_bytes", on_gpu ? less(stands.available, warm.available) : 0},
              {"adapter_pages", pool_->usage().pages},
@@ -328,6 +341,9 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
                                                               : "bf16"},
              {"kv_pages", pages},
              {"kv_bytes", kv},
+             {"state_slots", states.slots()},
+             {"snapshots", states.places()},
+             {"state_bytes", states.memory().size()},
              {"kv_tokens", pages * runner::KvMemory::page_tokens},
              {"longest_sequence",
               std::min(runner_->options().max_tokens, pages * runner::KvMemory::page_tokens)},

@@ -179,7 +179,9 @@ Result<runner::Runner::Options> runner_options(const model::Model& model, tensor
     all_pages += runner::KvMemory::pages_for(tokens);
   }
   MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
-  const std::int64_t page = runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type());
+  // Recurrent layers alone keep nothing for a token.
+  const std::int64_t page = std::max<std::int64_t>(
+      runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()), 1);
   const auto affordable = static_cast<std::int64_t>(memory.available / 2) / page / ranks;
   const std::int64_t needed = runner::KvMemory::pages_for(longest);
   if (needed > affordable)
@@ -191,6 +193,7 @@ Result<runner::Runner::Options> runner_options(const model::Model& model, tensor
                                  .max_sequences = sequences_a_step,
                                  .max_tokens = longest,
                                  .pages = std::clamp(all_pages, needed, affordable),
+                                 .state_slots = model.keeps_states() ? sequences_a_step : 0,
                                  .adapter_rank = rank,
                                  .mix_rank = mix_rank};
 }

@@ -58,6 +58,10 @@ class Executor {
     std::int64_t page_tokens = 0;
     std::int64_t vocabulary = 0;
     int prompt_top = max_top_logprobs;  // alternatives to a prompt's token
+    // Of models whose layers keep a state for each sequence: sequences that have one, and
+    // snapshots. No slots: there are no states.
+    std::int64_t state_slots = 0;
+    std::int64_t snapshots = 0;
     // The largest rank of one adapter, and of all adapters of a request together; 0: unlimited.
     // They allow refusing what takes() would refuse before adapters are loaded.
     int adapter_rank = 0;
@@ -74,9 +78,15 @@ class Executor {
   // Copies the contents of a page, before the next step.
   virtual Result<void> copy_page(std::int32_t from, std::int32_t to) = 0;
 
+  // Copies of states, before the next step: from slot to slot; a slot's anchor and what stands
+  // before it, to a place for snapshots; and back.
+  virtual Result<void> copy_state(std::int32_t from, std::int32_t to) = 0;
+  virtual Result<void> save_state(std::int32_t slot, std::int32_t place) = 0;
+  virtual Result<void> restore_state(std::int32_t place, std::int32_t slot) = 0;
+
   // Computes the chunks and the logits that their outputs require, and fills in the results: one
   // output per chunk. Calls `meanwhile` once before waiting for results: on a GPU after the step
-  // has been queued. Errors, here and of copy_page, are final: nothing can be computed any more.
+  // has been queued. Errors, here and of copies, are final: nothing can be computed any more.
   virtual Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
                             FunctionRef<void()> meanwhile) = 0;
 

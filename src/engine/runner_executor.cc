@@ -77,6 +77,8 @@ Executor::Limits RunnerExecutor::limits() const {
           .page_tokens = runner::KvMemory::page_tokens,
           .vocabulary = vocabulary_,
           .prompt_top = scores_->top(),
+          .state_slots = runner_->states().slots(),
+          .snapshots = runner_->states().places(),
           .adapter_rank = mixes ? mixes->rank : 0,
           .mix_rank = mixes ? mixes->rank_sum : 0};
 }

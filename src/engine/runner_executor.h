@@ -31,6 +31,15 @@ class RunnerExecutor final : public Executor {
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     return runner_->copy_page(from, to);
   }
+  Result<void> copy_state(std::int32_t from, std::int32_t to) override {
+    return runner_->copy_state(from, to);
+  }
+  Result<void> save_state(std::int32_t slot, std::int32_t place) override {
+    return runner_->save_state(slot, place);
+  }
+  Result<void> restore_state(std::int32_t place, std::int32_t slot) override {
+    return runner_->restore_state(place, slot);
+  }
   Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
                     FunctionRef<void()> meanwhile) override;
   void foresee(const lora::SiteSet& sites) override { runner_->foresee(sites); }

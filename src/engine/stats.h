@@ -141,6 +141,8 @@ struct Stats {
   std::int64_t kv_pages_cached = 0;  // owned by no sequence, but valid for prefix hits
   std::uint64_t prefix_lookup_tokens = 0;
   std::uint64_t prefix_hit_tokens = 0;
+  // Tokens whose pages matched, and which were computed again because no state was left.
+  std::uint64_t prefix_state_missed_tokens = 0;
 
   std::uint64_t requests = 0;       // accepted
   std::uint64_t refused_queue = 0;  // requests that found no place in the queue

@@ -87,7 +87,10 @@ class FakeSamplers : public SamplerFactory {
 class FakeExecutor : public Executor {
  public:
   explicit FakeExecutor(const Limits& limits)
-      : limits_(limits), cells_(static_cast<std::size_t>(limits.pages * limits.page_tokens)) {}
+      : limits_(limits),
+        cells_(static_cast<std::size_t>(limits.pages * limits.page_tokens)),
+        slots_(static_cast<std::size_t>(limits.state_slots)),
+        snapshots_(static_cast<std::size_t>(limits.snapshots)) {}
 
   Limits limits() const override { return limits_; }
   Result<void> takes(const lora::Mix& mix) const override {
@@ -99,6 +102,22 @@ class FakeExecutor : public Executor {
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     for (std::int64_t i = 0; i < limits_.page_tokens; ++i) cell(to, i) = cell(from, i);
     ++copies;
+    return {};
+  }
+
+  Result<void> copy_state(std::int32_t from, std::int32_t to) override {
+    slot(to) = slot(from);
+    ++state_copies;
+    return {};
+  }
+  Result<void> save_state(std::int32_t from, std::int32_t place) override {
+    snapshots_[static_cast<std::size_t>(place)] = slot(from).anchor;
+    ++saves;
+    return {};
+  }
+  Result<void> restore_state(std::int32_t place, std::int32_t to) override {
+    slot(to) = {.anchor = snapshots_[static_cast<std::size_t>(place)], .log = {}};
+    ++restores;
     return {};
   }
 
@@ -144,6 +163,9 @@ class FakeExecutor : public Executor {
   int waits_of = 0;
   std::int64_t waited = 0;
   std::int64_t copies = 0;
+  std::int64_t state_copies = 0;
+  std::int64_t saves = 0;
+  std::int64_t restores = 0;
   std::int64_t steps = 0;
   std::int64_t largest_step = 0;
 
@@ -152,6 +174,39 @@ class FakeExecutor : public Executor {
     std::int32_t token = -1;
     std::uint64_t mix = 0;
   };
+
+  // A state that stands at a page's border, and the tokens since. The hash is that of all tokens
+  // before.
+  struct Anchor {
+    std::int64_t position = 0;
+    std::uint64_t hash = 0;
+  };
+  struct Slot {
+    Anchor anchor;
+    std::map<std::int64_t, std::int32_t> log;  // by position
+  };
+  Slot& slot(std::int32_t number) { return slots_[static_cast<std::size_t>(number)]; }
+
+  // Appends the hash after each of the chunk's tokens, as its slot has it.
+  void advance(const runner::Chunk& chunk, std::uint64_t mix, std::vector<std::uint64_t>& hashes) {
+    const auto& [number, anchor, certain] = chunk.state;
+    Slot& own = slot(number);
+    const auto rows = static_cast<std::int64_t>(chunk.tokens.size());
+    if (anchor == 0) own.anchor = {.position = 0, .hash = mix};
+    MOTLEY_CHECK(own.anchor.position == anchor && anchor <= chunk.length, "where the state stands");
+    MOTLEY_CHECK(certain <= rows && rows - certain <= 8, "rows that are certain");
+    for (std::int64_t row = 0; row < rows; ++row)
+      own.log[chunk.length + row] = chunk.tokens[static_cast<std::size_t>(row)];
+    std::uint64_t hash = own.anchor.hash;
+    const std::int64_t after = (chunk.length + certain) / limits_.page_tokens * limits_.page_tokens;
+    for (std::int64_t at = anchor; at < chunk.length + rows; ++at) {
+      if (at == after) own.anchor = {.position = at, .hash = hash};
+      hash = stir(hash, static_cast<std::uint32_t>(own.log.at(at)));
+      if (at >= chunk.length) hashes.push_back(hash);
+    }
+    if (after == chunk.length + rows) own.anchor = {.position = after, .hash = hash};
+    std::erase_if(own.log, [&](const auto& each) { return each.first < own.anchor.position; });
+  }
 
   std::int32_t page_at(const runner::Chunk& chunk, std::int64_t at) const {
     return chunk.pages[static_cast<std::size_t>(at / limits_.page_tokens)];
@@ -162,6 +217,8 @@ class FakeExecutor : public Executor {
 
   void compute(const runner::Chunk& chunk, ChunkOutput& output) {
     const std::uint64_t mix = hash_of(chunk.mix.key());
+    std::vector<std::uint64_t> states;
+    if (!slots_.empty()) advance(chunk, mix, states);
     std::uint64_t hash = mix;
     const std::size_t first = scores_.size();
     for (std::int64_t at = 0; at < chunk.length + static_cast<std::int64_t>(chunk.tokens.size());
@@ -171,6 +228,9 @@ class FakeExecutor : public Executor {
         here = {.token = chunk.tokens[static_cast<std::size_t>(at - chunk.length)], .mix = mix};
       hash = stir(hash, static_cast<std::uint32_t>(here.token));
       if (here.mix != mix) hash = stir(hash, 666);
+      if (at >= chunk.length && !states.empty())
+        MOTLEY_CHECK(states[static_cast<std::size_t>(at - chunk.length)] == hash,
+                     "a state of the tokens that the pages have");
       const auto scored = static_cast<std::size_t>(at - chunk.length);
       if (at >= chunk.length && scored < output.scored.size())
         scores_.push_back(logprob_of(hash, output.scored[scored]));
@@ -192,6 +252,8 @@ class FakeExecutor : public Executor {
   Limits limits_;
   std::int64_t asked_ = 0;
   std::vector<Cell> cells_;
+  std::vector<Slot> slots_;
+  std::vector<Anchor> snapshots_;
   std::vector<float> scores_;
   std::vector<TopLogprob> top_;
 };

@@ -530,6 +530,8 @@ struct NormAndRoute {
 struct AdapterTable;  // adapters.h
 
 // Every device fills every entry. The streams of calls are those that on() returns.
+struct RecurrenceTable;  // recurrence.h
+
 struct ElementaryTable {
   void (*rms_norm)(const RmsNorm&, StreamHandle) = nullptr;
   void (*add)(const Add&, StreamHandle) = nullptr;
@@ -565,6 +567,8 @@ struct ElementaryTable {
   void (*input_maxima)(const FindInputMaxima&, StreamHandle) = nullptr;
   // For devices whose kernels read adapters from tables; null on the CPU.
   const AdapterTable* adapters = nullptr;
+  // For layers with a state for each sequence; null: this device has no kernels for them.
+  const RecurrenceTable* recurrence = nullptr;
   // For devices whose products take x as it is; null on the CPU, whose products round it as their
   // weights say.
   void (*arrange_inputs)(const ArrangeInputs&, StreamHandle) = nullptr;

@@ -35,8 +35,8 @@ struct StateSteps {
   const std::int32_t* certain = nullptr;  // all of a sequence's rows but max_uncertain_rows at most
 };
 
-// The memory of one layer; slots of all arrays lie one behind the other.
-struct StateMemory {
+// The memory of one layer's recurrence; slots of all arrays lie one after the other.
+struct RecurrenceMemory {
   float* anchors = nullptr;  // [slots, value_heads, key_width, value_width]
   float* keys = nullptr;     // [slots, state_log_rows, key_heads, key_width]
   float* updates = nullptr;  // [slots, state_log_rows, value_heads, value_width]
@@ -68,7 +68,7 @@ struct Recur {
   float* out = nullptr;
   std::int64_t out_stride = 0;
   StateSteps steps{};
-  StateMemory memory{};
+  RecurrenceMemory memory{};
 };
 
 inline constexpr std::int64_t max_taps = 8;
@@ -93,6 +93,29 @@ struct Convolve {
   StateSteps steps{};
   float* inputs = nullptr;   // the layer's log: [slots, convolution_log_rows, channels]
   float* history = nullptr;  // [slots, taps - 1, channels]: the rows before the anchor
+};
+
+// What a gated delta net makes of two projections, for each row and value head:
+//   g = decay * log(1 + e^(a + bias));  beta = 1 / (1 + e^-b).
+struct DeltaGates {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  const float* decay = nullptr;  // [heads], not positive: -e^A_log
+  const float* bias = nullptr;   // [heads]
+  const float* a = nullptr;
+  std::int64_t a_stride = 0;
+  const float* b = nullptr;
+  std::int64_t b_stride = 0;
+  float* g = nullptr;
+  std::int64_t g_stride = 0;
+  float* beta = nullptr;
+  std::int64_t beta_stride = 0;
+};
+
+struct RecurrenceTable {
+  void (*recur)(const Recur&, StreamHandle) = nullptr;
+  void (*convolve)(const Convolve&, StreamHandle) = nullptr;
+  void (*gates)(const DeltaGates&, StreamHandle) = nullptr;
 };
 
 }  // namespace motley::kernels

@@ -51,8 +51,9 @@ struct EqualSequences {
 class Mixer : public Block {
  public:
   std::vector<const MoeBlock*> moe_blocks() const override { return {}; }
-  // What it keeps for each token.
+  // What it keeps for each token, and for each sequence.
   virtual CacheLayout kept_per_token() const = 0;
+  virtual StateShape kept_per_sequence() const = 0;
   // For the scratch of steps with so many sequences.
   virtual kernels::AttentionShape attention_shape(std::int64_t sequences) const = 0;
 

@@ -37,6 +37,7 @@ struct LatentAttention final : Mixer {
   std::vector<MapGroup> maps() const override;
   std::vector<const Vector*> vectors() const override;
   CacheLayout kept_per_token() const override;
+  StateShape kept_per_sequence() const override { return {}; }
   kernels::AttentionShape attention_shape(std::int64_t sequences) const override;
   Cost cost(const EqualSequences& step) const override;
   bool has_second_form(const ops::Context& device) const override;

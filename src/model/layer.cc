@@ -13,7 +13,11 @@ std::unique_ptr<Kind> owned(Kind block) {
 }
 
 Result<std::unique_ptr<Mixer>> load_mixer(WeightSource& source, const Config& config,
-                                          std::int32_t layer) {
+                                          std::int32_t layer, const MixerLoader& other) {
+  if (other) {
+    MOTLEY_TRY(std::unique_ptr<Mixer> mixer, other(source, config, layer));
+    if (mixer != nullptr) return mixer;
+  }
   if (config.latent_attention) {
     MOTLEY_TRY(LatentAttention block, load_latent_attention(source, config, layer));
     return std::unique_ptr<Mixer>(owned(std::move(block)));
@@ -45,12 +49,12 @@ Result<Norm> load_norm(WeightSource& source, const Config& config, std::string_v
 }
 
 Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_t index,
-                         const BackendChoice& choice) {
+                         const BackendChoice& choice, const MixerLoader& other_mixer) {
   const std::string prefix = cat("model.layers.", index, ".");
   Layer layer;
   MOTLEY_TRY(layer.input_norm, load_norm(source, config, prefix + "input_layernorm.weight"));
   MOTLEY_TRY(layer.ffn_norm, load_norm(source, config, prefix + "post_attention_layernorm.weight"));
-  MOTLEY_TRY(layer.mixer, load_mixer(source, config, index));
+  MOTLEY_TRY(layer.mixer, load_mixer(source, config, index, other_mixer));
   MOTLEY_TRY(layer.kv_scales, read_kv_scales(source, index));
   MOTLEY_TRY(layer.feed_forward, load_feed_forward(source, config, index, choice));
   return layer;

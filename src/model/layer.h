@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,9 +28,13 @@ struct Layer {
   Residual append(Residual hidden, Builder& pass) const;
 };
 
+// Loads the mixer of a layer; null: the one that the configuration asks for.
+using MixerLoader = std::function<Result<std::unique_ptr<Mixer>>(
+    WeightSource& source, const Config& config, std::int32_t layer)>;
+
 Result<Norm> load_norm(WeightSource& source, const Config& config, std::string_view name);
 Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_t index,
-                         const BackendChoice& choice);
+                         const BackendChoice& choice, const MixerLoader& other_mixer);
 
 // visit(block) for the mixer and the feed-forward block of each layer.
 template <class Visit>

@@ -36,7 +36,7 @@ class ParallelBlocks : public testing::Test {
   Layer load(Config config) {
     const WeightSource::Memory memory{.host = world.device, .device = world.device};
     WeightSource source(random, memory);
-    return load_layer(source, config, 0, {}).value();
+    return load_layer(source, config, 0, {}, {}).value();
   }
 
   std::vector<float> run(const Block& block, std::int64_t width) {

@@ -213,7 +213,8 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
         if (failure || next == count) break;
         index = next++;
       }
-      auto layer = load_layer(own, config_, static_cast<std::int32_t>(index), choice);
+      auto layer =
+          load_layer(own, config_, static_cast<std::int32_t>(index), choice, options.mixer);
       if (layer.ok() && uploads) {
         if (auto finished = uploader->finish(); !finished.ok()) layer = std::move(finished).error();
       }
@@ -230,7 +231,13 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
     source.merge(std::move(own));
   });
   if (failure) return std::move(failure->second);
-  for (const Layer& layer : layers_) cache_layouts_.push_back(layer.kept_per_token());
+  for (const Layer& layer : layers_) {
+    cache_layouts_.push_back(layer.kept_per_token());
+    state_shapes_.push_back(layer.mixer->kept_per_sequence());
+  }
+  if (keeps_states() && !ops::has_recurrence(context({})))
+    return Error(ErrorCode::unsupported, "recurrent layers have no kernels for this device yet",
+                 device_->description(), "use --device cpu");
   return {};
 }
 

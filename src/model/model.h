@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -41,6 +42,8 @@ struct LoadOptions {
   std::shared_ptr<const tensor::Checkpoint> checkpoint = {};
   // Thresholds of a GPU's kernels in front of the built-in ones; null: none.
   std::shared_ptr<const kernels::Tuning> tuning;
+  // In place of mixers that the configuration asks for; may be empty.
+  MixerLoader mixer;
   // Called with the bytes read so far and in all, while weights are read; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
@@ -78,6 +81,9 @@ class Model {
   DType kv_type() const { return kv_codes_ ? DType::f8_e4m3 : activations(); }
   // In order of layers.
   const std::vector<CacheLayout>& cache_layouts() const { return cache_layouts_; }
+  const std::vector<StateShape>& state_shapes() const { return state_shapes_; }
+  // Whether some layer keeps a state for each sequence.
+  bool keeps_states() const { return !std::ranges::all_of(state_shapes_, &StateShape::empty); }
   const Linear& embedding() const { return embedding_; }  // [vocabulary, hidden]
   const Linear& head() const { return head_; }
   const std::vector<Layer>& layers() const { return layers_; }
@@ -167,6 +173,7 @@ class Model {
   Vector rope_frequencies_;
   float rope_attention_factor_ = 1;
   std::vector<CacheLayout> cache_layouts_;
+  std::vector<StateShape> state_shapes_;
   std::unique_ptr<lora::BaseView> base_view_;
   ops::OpList layer_ops_;
   ops::OpList head_ops_;

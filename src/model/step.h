@@ -7,6 +7,7 @@
 #include "lora/apply/batch.h"
 #include "ops/attention.h"
 #include "ops/list/op_list.h"
+#include "ops/recurrence.h"
 #include "tensor/tensor.h"
 
 namespace motley::model {
@@ -24,6 +25,20 @@ struct CacheLayout {
   // The checkpoint's scales of codes; 0: a power of two for each token and head.
   float key_scale = 0;
   float value_scale = 0;
+};
+
+// What a layer keeps for each sequence (docs/design/state.md): a recurrence, a convolution, both or
+// nothing. Numbers are f32.
+struct StateShape {
+  std::int64_t key_heads = 0;  // 0: no recurrence
+  std::int64_t value_heads = 0;
+  std::int64_t key_width = 0;
+  std::int64_t value_width = 0;
+  bool decay_by_key = false;  // a decay for each row of a head's state
+  std::int64_t channels = 0;  // of the convolution; 0: there is none
+  std::int64_t taps = 0;
+
+  bool empty() const { return key_heads == 0 && channels == 0; }
 };
 
 struct LayerPages {
@@ -52,7 +67,9 @@ struct Batch {
   const std::int32_t* tokens = nullptr;  // [R]
   ops::PagedRows rows;                   // the sequence and position of each row, and its pages
   std::span<const LayerPages> pages;     // [layers]
-  lora::RowMixes mixes;                  // the adapters of each row; labels are always set
+  ops::StateRows states{};               // of each sequence, if layers keep states
+  std::span<const ops::LayerStates> layer_states;  // [layers]
+  lora::RowMixes mixes;  // the adapters of each row; labels are always set
   // All sequences, in order; empty: one part in first form. At most one part is in second form; its
   // sequence s has places [position_begin[s], position_begin[s + 1]) for its positions.
   std::span<const StepPart> parts;

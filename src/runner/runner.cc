@@ -83,6 +83,11 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
                                                         .terms = limits.labels * limits.terms,
                                                         .ranks = limits.rank_sum}));
   }
+  if (model.keeps_states()) {
+    MOTLEY_CHECK(options.state_slots > 0, "slots for the states of sequences");
+    MOTLEY_TRY(runner->states_, StateMemory::create(device, model.state_shapes(),
+                                                    options.state_slots, options.snapshots));
+  }
   MOTLEY_TRY_VOID(runner->make_pages());
   if (options.others != nullptr) runner->share_shrinks();
   return runner;
@@ -203,6 +208,21 @@ Result<void> Runner::copy_page(std::int32_t from, std::int32_t to) {
   MOTLEY_TRY_VOID(for_others([&](Runner& other) { return other.copy_page(from, to); }));
   // The last, which also makes its GPU this thread's again.
   return kv_.copy_page(from, to, *stream_);
+}
+
+Result<void> Runner::copy_state(std::int32_t from, std::int32_t to) {
+  MOTLEY_TRY_VOID(for_others([&](Runner& other) { return other.copy_state(from, to); }));
+  return states_.copy(from, to, *stream_);
+}
+
+Result<void> Runner::save_state(std::int32_t slot, std::int32_t place) {
+  MOTLEY_TRY_VOID(for_others([&](Runner& other) { return other.save_state(slot, place); }));
+  return states_.save(slot, place, *stream_);
+}
+
+Result<void> Runner::restore_state(std::int32_t place, std::int32_t slot) {
+  MOTLEY_TRY_VOID(for_others([&](Runner& other) { return other.restore_state(place, slot); }));
+  return states_.restore(place, slot, *stream_);
 }
 
 Result<void> Runner::ranks_status() const {
@@ -434,6 +454,8 @@ void Runner::launch_forward(const model::HiddenStates& hidden) {
                                     .least_rows = layout_.least_rows(),
                                     .max_positions = options_.max_tokens},
                            .pages = kv_.layers(),
+                           .states = layout_.states(),
+                           .layer_states = states_.layers(),
                            .mixes = mixes(layout_.labels()),
                            .parts = layout_.parts(),
                            .position_begin = layout_.position_begin(),

@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "moe/backend.h"
 #include "runner/kv_memory.h"
+#include "runner/state_memory.h"
 #include "runner/step_layout.h"
 #include "tensor/arena.h"
 #include "tensor/device/device.h"
@@ -43,6 +44,10 @@ class Runner {
     // Bytes of device memory to leave free: if necessary there are fewer pages. Nothing: there are
     // as many pages as requested.
     std::optional<std::uint64_t> spare = {};
+    // For models whose layers keep states: sequences that have one, and snapshots. No more of
+    // either than fit; of slots no more than max_sequences.
+    std::int64_t state_slots = 0;
+    std::int64_t snapshots = 0;
     std::int64_t logit_rows = 32;  // rows that get logits at a time
     // The pool of the steps' adapters; null: there are never any. On a GPU the pool is required and
     // must keep directories; on the CPU adapters may be in any pool.
@@ -68,6 +73,7 @@ class Runner {
   ~Runner();
 
   KvMemory& kv() { return kv_; }
+  const StateMemory& states() const { return states_; }
   const Options& options() const { return options_; }
   tensor::Device& device() { return *device_; }
   tensor::Stream& stream() { return *stream_; }
@@ -118,6 +124,11 @@ class Runner {
 
   // Copies page `from` of every layer to page `to`, before all later steps.
   Result<void> copy_page(std::int32_t from, std::int32_t to);
+
+  // Copies of states (StateMemory), before all later steps.
+  Result<void> copy_state(std::int32_t from, std::int32_t to);
+  Result<void> save_state(std::int32_t slot, std::int32_t place);
+  Result<void> restore_state(std::int32_t place, std::int32_t slot);
 
   // Call when no step follows for now: adapters of the last one can then be unloaded.
   Result<void> let_go();
@@ -205,6 +216,7 @@ class Runner {
   Options options_;
   std::optional<moe::DeltaLimits> mix_limits_;
   KvMemory kv_;
+  StateMemory states_;
   std::unique_ptr<tensor::Stream> stream_;
   std::unique_ptr<tensor::Event> passed_;   // the last step's; null: one rank, or the CPU
   std::unique_ptr<lora::StepTable> table_;  // null: no adapters, or the CPU

@@ -7,6 +7,7 @@
 
 #include "base/cat.h"
 #include "base/json/json.h"
+#include "kernels/recurrence.h"
 #include "ops/logits.h"
 
 namespace motley::runner {
@@ -18,6 +19,8 @@ struct Running {
   PageList pages;
   std::int64_t length = 0;  // tokens that have been computed
   std::int64_t taken = 0;   // tokens that the current step takes
+  std::int32_t slot = 0;    // of its state
+  std::int64_t anchor = 0;  // where the state stands
 };
 
 std::string scored_with(const ScoreLine& line) {
@@ -62,16 +65,33 @@ class Scorer {
   // Admits lines in order, as long as there are free pages for their whole length, so that no line
   // ever waits for another.
   void admit() {
-    while (next_ < lines_.size() &&
-           static_cast<std::int64_t>(running_.size()) < runner_->options().max_sequences) {
+    while (next_ < lines_.size() && std::ssize(running_) < most_running()) {
       const auto tokens = static_cast<std::int64_t>(lines_[next_].tokens.size());
       if (KvMemory::pages_for(tokens) > runner_->kv().free_pages()) break;
       running_.push_back(
           std::make_unique<Running>(Running{.line = next_, .pages = PageList(&runner_->kv())}));
       running_.back()->pages.grow_to(tokens);
+      running_.back()->slot = take_slot();
       ++next_;
     }
     MOTLEY_CHECK(!running_.empty(), "pages for the longest line");
+  }
+
+  std::int64_t most_running() const {
+    const std::int64_t sequences = runner_->options().max_sequences;
+    const std::int64_t slots = runner_->states().slots();
+    return slots == 0 ? sequences : std::min(sequences, slots);
+  }
+  // The lowest that no line has.
+  std::int32_t take_slot() const {
+    std::int32_t slot = 0;
+    const auto is_taken = [&] {
+      return std::ranges::any_of(running_, [&](const auto& each) {
+        return each != running_.back() && each->slot == slot;
+      });
+    };
+    while (is_taken()) ++slot;
+    return slot;
   }
 
   Result<void> step() {
@@ -82,12 +102,14 @@ class Scorer {
       if (each->taken == 0) continue;
       left -= each->taken;
       const auto begin = static_cast<std::size_t>(each->length);
-      chunks_.push_back({.pages = each->pages.pages(),
-                         .length = each->length,
-                         .tokens = std::span(lines_[each->line].tokens)
-                                       .subspan(begin, static_cast<std::size_t>(each->taken)),
-                         .mix = mixes_[each->line],
-                         .logits = LogitsOf::all});
+      chunks_.push_back(
+          {.pages = each->pages.pages(),
+           .length = each->length,
+           .tokens = std::span(lines_[each->line].tokens)
+                         .subspan(begin, static_cast<std::size_t>(each->taken)),
+           .mix = mixes_[each->line],
+           .logits = LogitsOf::all,
+           .state = {.slot = each->slot, .anchor = each->anchor, .certain = each->taken}});
       begins_.resize(chunks_.size());
       begins_.back() = {each->line, begin};
     }
@@ -95,7 +117,10 @@ class Scorer {
       return read(logits, rows);
     };
     MOTLEY_TRY_VOID(runner_->step(chunks_, sink));
-    for (const std::unique_ptr<Running>& each : running_) each->length += each->taken;
+    for (const std::unique_ptr<Running>& each : running_) {
+      each->length += each->taken;
+      each->anchor = kernels::anchor_after(each->length, 0);
+    }
     done_ += static_cast<std::uint64_t>(runner_->options().max_rows - left);
     return {};
   }

@@ -32,13 +32,15 @@ StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
   constexpr std::size_t max_parts = 3;
   parts_.reserve(max_parts);
   position_begin_.reserve(sequences + 1);
+  for (std::vector<std::int32_t>* const numbers : {&slots_, &anchors_, &certain_})
+    numbers->reserve(sequences);
   block_table_.assign(sequences * static_cast<std::size_t>(table_width_), -1);
   changes_.reserve(sequences);
 }
 
 Result<StepLayout> StepLayout::create(tensor::Device& device, const Limits& limits) {
   const std::int64_t numbers = 5 * limits.rows + 2 * (limits.sequences + 1) +
-                               limits.sequences * KvMemory::pages_for(limits.tokens);
+                               limits.sequences * (3 + KvMemory::pages_for(limits.tokens));
   const std::size_t bytes = static_cast<std::size_t>(numbers) * sizeof(std::int32_t);
   MOTLEY_TRY(tensor::Buffer memory, device.allocate(bytes));
   MOTLEY_TRY(std::unique_ptr<tensor::Staging> staging,
@@ -56,6 +58,9 @@ void StepLayout::build(std::span<const Chunk> chunks) {
   places_.clear();
   seq_begin_.assign(1, 0);
   changes_.clear();
+  slots_.clear();
+  anchors_.clear();
+  certain_.clear();
   max_rows_ = 0;
   least_rows_ = chunks.empty() ? 0 : limits_.rows;
   decodes_ = true;
@@ -83,6 +88,9 @@ void StepLayout::build(std::span<const Chunk> chunks) {
       mixes_.push_back(chunk.mix);
     }
     seq_begin_.push_back(static_cast<std::int32_t>(tokens_.size()));
+    slots_.push_back(chunk.state.slot);
+    anchors_.push_back(static_cast<std::int32_t>(chunk.state.anchor));
+    certain_.push_back(static_cast<std::int32_t>(chunk.state.certain));
   }
   MOTLEY_CHECK(rows() <= limits_.rows, "a step of at most max_rows rows");
   choose_parts();
@@ -177,6 +185,8 @@ void StepLayout::pad_to(std::int64_t rows) {
   tokens_.resize(count, 0);
   positions_.resize(count, 0);
   labels_.resize(count, plan::no_label);
+  for (std::vector<std::int32_t>* const numbers : {&slots_, &anchors_, &certain_})
+    numbers->resize(count, 0);
   max_rows_ = 1;
   least_rows_ = 0;
 }
@@ -191,6 +201,9 @@ Result<void> StepLayout::upload(tensor::Stream& stream) {
   std::ranges::copy(logit_labels_, to + 4 * limits_.rows);
   std::ranges::copy(seq_begin_, to + 5 * limits_.rows);
   std::ranges::copy(position_begin_, to + 5 * limits_.rows + limits_.sequences + 1);
+  std::ranges::copy(slots_, to + states_at());
+  std::ranges::copy(anchors_, to + states_at() + limits_.sequences);
+  std::ranges::copy(certain_, to + states_at() + 2 * limits_.sequences);
   if (changes_.size() > max_copies)
     changes_.assign(1, {.begin = changes_.front().begin, .end = changes_.back().end});
   for (const Range& range : changes_) {

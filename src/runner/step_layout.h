@@ -17,6 +17,15 @@ namespace motley::runner {
 
 enum class LogitsOf : std::uint8_t { none, last, all };
 
+// Where a sequence keeps its state, in models whose layers have one (docs/design/state.md).
+struct SequenceState {
+  std::int32_t slot = 0;
+  std::int64_t anchor = 0;  // the position at which it stands before the step
+  // The chunk's first tokens that will not be taken back: all but kernels::max_uncertain_rows at
+  // most. Afterwards the state stands at kernels::anchor_after(length, certain).
+  std::int64_t certain = 0;
+};
+
 // The next tokens of a sequence under one mix of adapters: a piece of a prompt, or a single token.
 // The caller identifies the sequence by its pages, in order of positions.
 struct Chunk {
@@ -26,6 +35,7 @@ struct Chunk {
   std::span<const std::int32_t> tokens;
   lora::Mix mix;
   LogitsOf logits = LogitsOf::last;
+  SequenceState state = {};
 
   bool decodes() const { return tokens.size() == 1 && logits != LogitsOf::none; }
 };
@@ -84,6 +94,12 @@ class StepLayout {
   const std::int32_t* position_begin() const {  // [sequences of that part + 1]
     return at(5 * limits_.rows + limits_.sequences + 1);
   }
+  // Of each sequence: slots, anchors and rows that will not be taken back.
+  ops::StateRows states() const {
+    return {.slots = at(states_at()),
+            .anchors = at(states_at() + limits_.sequences),
+            .certain = at(states_at() + 2 * limits_.sequences)};
+  }
   tensor::ConstTensor block_table() const;  // [limits().sequences, pages of the longest sequence]
 
  private:
@@ -99,7 +115,8 @@ class StepLayout {
   model::StepPart part_of(std::int64_t first_sequence, std::int64_t end_sequence) const;
   std::int64_t rows_of(std::int64_t sequence) const;
   std::int64_t positions_of(std::int64_t sequence) const;
-  std::int64_t table_at() const { return 5 * limits_.rows + 2 * (limits_.sequences + 1); }
+  std::int64_t states_at() const { return 5 * limits_.rows + 2 * (limits_.sequences + 1); }
+  std::int64_t table_at() const { return states_at() + 3 * limits_.sequences; }
   const std::int32_t* at(std::int64_t number) const {
     return reinterpret_cast<const std::int32_t*>(memory_.data()) + number;
   }
@@ -117,6 +134,9 @@ class StepLayout {
   std::vector<std::int32_t> seq_begin_;
   std::vector<model::StepPart> parts_;
   std::vector<std::int32_t> position_begin_;
+  std::vector<std::int32_t> slots_;
+  std::vector<std::int32_t> anchors_;
+  std::vector<std::int32_t> certain_;
   // A copy of the device's block table. It is large for long sequences, and a step changes little
   // of it. Entries behind a sequence's own pages are never read.
   std::vector<std::int32_t> block_table_;

@@ -27,6 +27,10 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                 .logit_rows = on_gpu ? options.max_sequences : 16,
                                 .graphs = options.graphs,
                                 .capture_in_steps = !options.warm};
+  if (golden.model().keeps_states()) {
+    steps.state_slots = options.state_slots;
+    steps.snapshots = options.snapshots;
+  }
   if (golden.others() != nullptr) {
     pool.other_ranks = golden.others()->make_pools(pool).value();
     pool.shards = golden.model().base_view().shards();

@@ -83,6 +83,9 @@ class GoldenEngine {
     std::int64_t max_sequences = 32;
     std::int64_t max_tokens = 64;
     std::int64_t pages = 256;
+    // For models that keep states.
+    std::int64_t state_slots = 16;
+    std::int64_t snapshots = 16;
     std::uint64_t adapter_bytes = std::uint64_t{16} << 20;
     bool prefix_cache = true;
     bool graphs = true;  // on a GPU

@@ -33,7 +33,10 @@ TEST(DeviceElementary, EveryEntryIsFilled) {
   static_assert(sizeof(ElementaryTable) % sizeof(Entry) == 0);
   std::array<Entry, sizeof(ElementaryTable) / sizeof(Entry)> entries{};
   std::memcpy(static_cast<void*>(entries.data()), &device_table(), sizeof entries);
-  for (std::size_t i = 0; i < entries.size(); ++i) EXPECT_NE(entries[i], nullptr) << "entry " << i;
+  // A GPU has no kernels for states yet.
+  constexpr std::size_t recurrence = offsetof(ElementaryTable, recurrence) / sizeof(Entry);
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    EXPECT_EQ(entries[i] == nullptr, i == recurrence) << "entry " << i;
 }
 
 TEST(DeviceElementary, AddGivesTheCpusBits) {
@@ -456,7 +459,12 @@ TEST(DeviceElementary, HeadsAreRotatedStoredAndWrittenAsOnTheCpu) {
   constexpr std::int64_t rows = PreparedWorld::rows;
   for (const auto [heads, width, pairs, gap] : {PreparedShape{5, 128, 64, 0},
                                                 {3, 128, 24, 4},
+                                                {5, 128, 32, 0},
                                                 {7, 64, 32, 0},
+                                                {9, 64, 4, 0},
+                                                {3, 256, 32, 0},
+                                                {2, 256, 64, 4},
+                                                {2, 256, 128, 0},
                                                 {2, 70, 35, 3},
                                                 {1, 576, 32, 0}}) {
     for (const DType type : types) {
@@ -527,10 +535,13 @@ TEST(DeviceElementary, HeadsGetTheirBiasAsRoundToAddsIt) {
   Numbers numbers(16);
   for (const auto [rows, heads, width, pairs, norms] : {Shape{1, 64, 64, 32, false},
                                                         {5, 8, 64, 32, true},
-                                                        {70, 64, 64, 32, false},
+                                                        {1100, 64, 64, 32, false},
                                                         {3, 5, 128, 64, true},
-                                                        {300, 20, 128, 64, true},
+                                                        {3300, 20, 128, 64, true},
                                                         {4, 3, 128, 24, true},
+                                                        {3300, 20, 128, 32, true},
+                                                        {5, 7, 256, 32, true},
+                                                        {3700, 18, 256, 128, true},
                                                         {4, 2, 70, 35, false},
                                                         {4, 2, 512, 32, true}}) {
     for (const DType type : types) {

@@ -93,7 +93,8 @@ model::LoadOptions load_options_of(const GoldenModel::Options& options) {
                           .kv_codes = options.kv_codes,
                           .exact_inputs = options.exact_inputs,
                           .fusion = options.fusion,
-                          .expert_groups = options.expert_groups};
+                          .expert_groups = options.expert_groups,
+                          .mixer = options.mixer};
   if (options.shared_shrinks_from)
     load.tuning = std::make_shared<const kernels::Tuning>(
         kernels::Tuning{.shared_shrinks_from = options.shared_shrinks_from});
@@ -104,7 +105,8 @@ model::LoadOptions load_options_of(const GoldenModel::Options& options) {
 // Everything that the weights of a model on the CPU depend on; nothing: they are not shared.
 std::optional<std::string> key_of(const std::string& name, const GoldenModel::Options& options) {
   const bool on_cpu = options.device.kind == tensor::DeviceChoice::Kind::cpu;
-  if (!on_cpu || options.ranks > 1 || !options.folder.empty() || options.wrap || options.gate)
+  if (!on_cpu || options.ranks > 1 || !options.folder.empty() || options.wrap || options.gate ||
+      options.mixer)
     return std::nullopt;
   return cat(name, " ", options.exact, " ", options.exact_inputs, " ", options.threads, " ",
              options.experts_backend, " ", options.kv_codes, " ", options.batch_invariant, " ",
@@ -175,6 +177,10 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                                 .adapter_rank = options.adapter_rank,
                                 .mix_rank = 256,
                                 .graphs = options.graphs};
+  if (model_->keeps_states()) {
+    steps.state_slots = steps.max_sequences;
+    steps.snapshots = 4;
+  }
   if (others_ != nullptr) {
     load_other_ranks(files, options, load);
     pool.other_ranks = others_->make_pools(pool).value();

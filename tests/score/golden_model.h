@@ -57,6 +57,7 @@ class GoldenModel {
     std::shared_ptr<dist::LaunchGate> gate = {};  // of several engines
     // The (token, expert) pairs of a step from which ranks share products with adapters' A.
     std::optional<std::int64_t> shared_shrinks_from = {};
+    model::MixerLoader mixer = {};  // in place of the golden's own
     // What a rank's model sees instead of its group; empty: the group.
     std::function<dist::Communicator*(dist::Communicator&)> wrap = {};
   };

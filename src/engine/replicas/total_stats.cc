@@ -29,10 +29,11 @@ void add_requests(Stats& all, const Stats& one) {
 
 void add_memory(Stats& all, const Stats& one) {
   add(all, one, &Stats::kv_pages, &Stats::kv_pages_used, &Stats::kv_pages_cached);
-  add(all, one, &Stats::prefix_lookup_tokens, &Stats::prefix_hit_tokens, &Stats::adapter_loads,
-      &Stats::adapter_load_failures, &Stats::adapter_replacements, &Stats::adapter_evictions,
-      &Stats::adapter_pages, &Stats::adapter_pages_free, &Stats::adapter_pages_pinned,
-      &Stats::adapter_host_bytes, &Stats::adapter_host_limit_bytes);
+  add(all, one, &Stats::prefix_lookup_tokens, &Stats::prefix_hit_tokens,
+      &Stats::prefix_state_missed_tokens, &Stats::adapter_loads, &Stats::adapter_load_failures,
+      &Stats::adapter_replacements, &Stats::adapter_evictions, &Stats::adapter_pages,
+      &Stats::adapter_pages_free, &Stats::adapter_pages_pinned, &Stats::adapter_host_bytes,
+      &Stats::adapter_host_limit_bytes);
 }
 
 void add_grammars(GrammarStats& all, const GrammarStats& one) {

@@ -201,6 +201,7 @@ void Scheduler::preempt(std::size_t at) {
   running_changed_ = true;
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(at));
   ++stats_.preemptions;
+  save_state(*preempted);
   wait(std::move(preempted->place),
        {.sequence = std::move(preempted->sequence), .claim = std::move(preempted->claim)});
 }
@@ -220,20 +221,29 @@ void Scheduler::begin(Waiting::node_type place) {
   SequencePages pages(pages_, key_of(waiting));
   const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;
   pages.reserve(static_cast<std::int64_t>(tokens.capacity()));
-  std::int64_t computed = 0;
+  StateSlot slot = limits_.state_slots > 0 ? StateSlot(slots_) : StateSlot();
+  SequencePages::Adopted adopted;
   if (!job->scoring()) {
-    computed = pages.adopt(tokens);
+    adopted = pages.adopt(tokens);
     stats.prefix_lookup_tokens += tokens.size();
-    stats.prefix_hit_tokens += static_cast<std::uint64_t>(computed);
+    stats.prefix_hit_tokens += static_cast<std::uint64_t>(adopted.tokens);
+    stats.prefix_state_missed_tokens +=
+        static_cast<std::uint64_t>(adopted.matched - adopted.tokens);
+    if (slot && adopted.tokens > 0) note(executor_->restore_state(adopted.snapshot, slot.number()));
   }
+  const std::int64_t computed = adopted.tokens;
   const auto copy = pages.grow(computed, waiting.sequence.length());
   MOTLEY_CHECK(!copy, "blocks are not written again");
   insert_running(
       std::make_unique<RunningSequence>(RunningSequence{.sequence = std::move(waiting.sequence),
                                                         .claim = *std::move(waiting.claim),
                                                         .pages = std::move(pages),
+                                                        .slot = std::move(slot),
                                                         .place = std::move(place),
-                                                        .computed = computed}));
+                                                        .computed = computed,
+                                                        .anchor = computed,
+                                                        .saved = computed,
+                                                        .matched = adopted.matched}));
   if (std::exchange(job->started, true)) return;
   job->cached_tokens = computed;
   job->begun = now;

@@ -27,13 +27,16 @@ std::uint64_t hash_block(std::uint64_t parent, std::span<const std::int32_t> tok
 
 }  // namespace
 
-KvPages::KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache)
+KvPages::KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache,
+                 std::optional<std::int64_t> snapshots)
     : page_tokens_(page_tokens),
       cache_(cache),
       slots_(static_cast<std::size_t>(pages)),
       tokens_(cache ? static_cast<std::size_t>(pages * page_tokens) : 0),
       buckets_(std::bit_ceil(static_cast<std::size_t>(2 * pages)), none),
-      free_(pages) {
+      free_(pages),
+      keeps_states_(snapshots.has_value()),
+      places_(snapshots.value_or(0)) {
   MOTLEY_CHECK(pages > 0 && page_tokens > 0, "pages that hold something");
   free_list_.reserve(slots_.size());
   for (std::int64_t page = pages - 1; page >= 0; --page)
@@ -150,6 +153,12 @@ void KvPages::unpublish(std::int32_t page) {
   let_go(one.root);
   one.block = 0;
   one.parent = 0;
+  drop_snapshot(page);
+}
+
+void KvPages::drop_snapshot(std::int32_t page) {
+  const std::int32_t place = std::exchange(slot(page).snapshot, none);
+  if (place != none) places_.give_back(place);
 }
 
 void KvPages::forget(Roots::iterator root) {
@@ -166,16 +175,35 @@ void KvPages::forget(Roots::iterator root) {
 }
 
 KvPages::Match KvPages::match(const MixKey& key, std::span<const std::int32_t> tokens) const {
-  Match match;
   const auto root = roots_.find(key);
-  if (!cache_ || root == roots_.end()) return match;
-  BlockId parent = root->second.id;
+  if (!cache_ || root == roots_.end()) return {};
+  return find_all(root->second.id, tokens, [](std::int32_t) {});
+}
+
+KvPages::Match KvPages::find_all(BlockId root, std::span<const std::int32_t> tokens,
+                                 FunctionRef<void(std::int32_t page)> visit) const {
+  Match match;
+  BlockId parent = root;
   const auto width = static_cast<std::size_t>(page_tokens_);
+  // Pages that count once a block behind them has a snapshot.
+  std::int64_t idle = 0;
+  const auto block_at = [&](std::size_t end) {
+    return find(parent, tokens.subspan(end - width, width));
+  };
   for (std::size_t end = width; end < tokens.size(); end += width) {
-    const std::int32_t page = find(parent, tokens.subspan(end - width, width));
+    const std::int32_t page = block_at(end);
     if (page == none) break;
-    ++match.pages;
-    if (slot(page).owners == 0) ++match.idle;
+    ++match.without_state;
+    if (slot(page).owners == 0) ++idle;
+    parent = slot(page).block;
+    if (keeps_states_ && slot(page).snapshot == none) continue;
+    match.pages += std::exchange(match.without_state, 0);
+    match.idle += std::exchange(idle, 0);
+  }
+  parent = root;
+  for (std::size_t i = 1; i <= static_cast<std::size_t>(match.pages); ++i) {
+    const std::int32_t page = block_at(i * width);
+    visit(page);
     parent = slot(page).block;
   }
   return match;
@@ -201,8 +229,14 @@ Result<void> KvPages::check(std::span<const std::int32_t> owners) const {
   }
   std::ranges::sort(alive);
   std::int64_t idle = 0;
+  std::int64_t snapshots = 0;
   for (std::size_t page = 0; page < slots_.size(); ++page) {
     const Slot& one = slots_[page];
+    if (one.snapshot != none) {
+      ++snapshots;
+      if (one.block == 0 || places_.page_of(one.snapshot) != static_cast<std::int32_t>(page))
+        return broken(cat("the snapshot of page ", page, " is another page's, or of no block"));
+    }
     if (one.owners != owners[page])
       return broken(cat("page ", page, " counts ", one.owners, " owners and has ", owners[page]));
     if (one.listed) ++idle;
@@ -215,6 +249,8 @@ Result<void> KvPages::check(std::span<const std::int32_t> owners) const {
     if (one.parent != one.root->second.id && !std::ranges::binary_search(alive, one.parent))
       return broken(cat("page ", page, " is cached without its parent"));
   }
+  if (snapshots != places_.taken())
+    return broken(cat(snapshots, " pages have snapshots, and ", places_.taken(), " places"));
   if (idle != cached_) return broken(cat(idle, " pages are cached, and counted ", cached_));
   const auto unowned = std::ranges::count(owners, 0);
   if (unowned != available())
@@ -244,20 +280,40 @@ SequencePages::~SequencePages() {
   owner_->let_go(root_);
 }
 
-std::int64_t SequencePages::adopt(std::span<const std::int32_t> tokens) {
+SequencePages::Adopted SequencePages::adopt(std::span<const std::int32_t> tokens) {
   MOTLEY_CHECK(list_.empty(), "a sequence adopts before it grows");
-  if (!owner_->cache_) return 0;
-  KvPages::BlockId parent = root_->second.id;
-  const auto width = static_cast<std::size_t>(owner_->page_tokens_);
-  for (std::size_t end = width; end < tokens.size(); end += width) {
-    const std::int32_t page = owner_->find(parent, tokens.subspan(end - width, width));
-    if (page == KvPages::none) break;
-    owner_->share(page);
-    list_.push_back(page);
-    parent = owner_->slot(page).block;
+  if (!owner_->cache_) return {};
+  const KvPages::Match match =
+      owner_->find_all(root_->second.id, tokens, [this](std::int32_t page) {
+        owner_->share(page);
+        list_.push_back(page);
+      });
+  published_ = match.pages;
+  Adopted adopted{.tokens = match.pages * owner_->page_tokens_,
+                  .matched = (match.pages + match.without_state) * owner_->page_tokens_};
+  if (owner_->keeps_states_ && !list_.empty()) {
+    adopted.snapshot = owner_->slot(list_.back()).snapshot;
+    owner_->places_.use(adopted.snapshot);
   }
-  published_ = static_cast<std::int64_t>(list_.size());
-  return published_ * owner_->page_tokens_;
+  return adopted;
+}
+
+std::optional<std::int32_t> SequencePages::add_snapshot(std::int64_t position) {
+  MOTLEY_CHECK(position > 0 && position % owner_->page_tokens_ == 0, "where a page ends");
+  const std::int64_t at = position / owner_->page_tokens_ - 1;
+  if (at >= published_) return std::nullopt;
+  const std::int32_t page = list_[static_cast<std::size_t>(at)];
+  KvPages::Slot& slot = owner_->slot(page);
+  if (slot.block == 0) return std::nullopt;  // forgotten
+  if (slot.snapshot != KvPages::none) {
+    owner_->places_.use(slot.snapshot);
+    return std::nullopt;
+  }
+  const auto [place, lost] = owner_->places_.take(page);
+  if (place == SnapshotPlaces::none) return std::nullopt;
+  if (lost != SnapshotPlaces::none) owner_->slot(lost).snapshot = KvPages::none;
+  slot.snapshot = place;
+  return place;
 }
 
 std::int64_t SequencePages::missing(std::int64_t computed, std::int64_t tokens) const {

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
+#include "engine/scheduling/snapshot_places.h"
 #include "lora/apply/batch.h"
 
 namespace motley::engine {
@@ -28,9 +30,14 @@ struct MixKey {
 // A full page may be published as a block: its tokens after a parent, which is a block or the root
 // of a mix. An owner of a block owns its parent, too, and releases it later, so that a block is
 // never cached without its parent.
+//
+// Of a model that keeps a state for each sequence, a block may have a snapshot of the state at its
+// end. A sequence can only begin behind a block that has one.
 class KvPages {
  public:
-  KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache);
+  // `snapshots`: places for them; nothing: the model keeps no states.
+  KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache,
+          std::optional<std::int64_t> snapshots = {});
   KvPages(const KvPages&) = delete;
   KvPages& operator=(const KvPages&) = delete;
 
@@ -44,10 +51,13 @@ class KvPages {
     return (tokens + page_tokens_ - 1) / page_tokens_;
   }
 
+  std::int64_t snapshots() const { return places_.taken(); }
+
   // The cached part of a prompt: `pages` blocks, of which `idle` are owned by no sequence.
   struct Match {
     std::int64_t pages = 0;
     std::int64_t idle = 0;
+    std::int64_t without_state = 0;  // blocks that match behind the last one with a snapshot
   };
   // Leaves at least one token to compute.
   Match match(const MixKey& key, std::span<const std::int32_t> tokens) const;
@@ -79,7 +89,8 @@ class KvPages {
     BlockId parent = 0;
     Roots::iterator root = {};  // of a block
     std::uint64_t hash = 0;
-    std::int32_t next = none;  // in its bucket
+    std::int32_t next = none;      // in its bucket
+    std::int32_t snapshot = none;  // its place
   };
 
   Slot& slot(std::int32_t page) { return slots_[static_cast<std::size_t>(page)]; }
@@ -100,6 +111,10 @@ class KvPages {
   std::int32_t publish(Roots::iterator root, BlockId parent, std::span<const std::int32_t> tokens,
                        std::int32_t page);
   void unpublish(std::int32_t page);
+  void drop_snapshot(std::int32_t page);
+  // As match(), with the pages; blocks behind the last snapshot are not among them.
+  Match find_all(BlockId root, std::span<const std::int32_t> tokens,
+                 FunctionRef<void(std::int32_t page)> visit) const;
   // No request finds blocks of this mix any more.
   void forget(Roots::iterator root);
   void append_idle(std::int32_t page);
@@ -117,6 +132,8 @@ class KvPages {
   std::int64_t free_ = 0;
   std::int64_t cached_ = 0;
   BlockId next_block_ = 1;
+  bool keeps_states_;
+  SnapshotPlaces places_;
 };
 
 // The pages of one sequence, released on destruction.
@@ -129,8 +146,16 @@ class SequencePages {
 
   std::span<const std::int32_t> pages() const { return list_; }
 
-  // Call first: takes the cached pages of these tokens. Returns the number of tokens.
-  std::int64_t adopt(std::span<const std::int32_t> tokens);
+  // Call first: takes the cached pages of these tokens.
+  struct Adopted {
+    std::int64_t tokens = 0;
+    std::int64_t matched = 0;    // tokens whose pages match, also behind the last snapshot
+    std::int32_t snapshot = -1;  // the place of the state behind them
+  };
+  Adopted adopt(std::span<const std::int32_t> tokens);
+  // A place for the state at this position, where a page ends; nothing if the page is no block, or
+  // has one.
+  std::optional<std::int32_t> add_snapshot(std::int64_t position);
 
   // The pages to take before tokens [computed, tokens) can be written.
   std::int64_t missing(std::int64_t computed, std::int64_t tokens) const;

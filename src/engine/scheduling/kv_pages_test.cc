@@ -97,12 +97,75 @@ TEST(KvPages, WithoutTheCacheNothingIsKept) {
   KvPages pages(4, 2, false);
   {
     SequencePages sequence(pages, {});
-    EXPECT_EQ(sequence.adopt(numbers(5)), 0);
+    EXPECT_EQ(sequence.adopt(numbers(5)).tokens, 0);
     sequence.grow(0, 4);
     sequence.publish(numbers(4), 4);
   }
   EXPECT_EQ(pages.cached(), 0);
   EXPECT_EQ(pages.match({}, numbers(5)).pages, 0);
+}
+
+// A block with the state behind it, and the pages of a sequence of that many tokens.
+std::optional<std::int32_t> keep(KvPages& pages, std::int32_t tokens, std::int64_t position,
+                                 std::int32_t first = 0) {
+  SequencePages sequence(pages, {});
+  sequence.adopt(numbers(tokens, first));
+  sequence.grow(0, tokens);
+  sequence.publish(numbers(tokens, first), tokens);
+  return sequence.add_snapshot(position);
+}
+
+TEST(KvPages, AMatchEndsAtTheLastSnapshot) {
+  KvPages pages(8, 2, true, 2);
+  EXPECT_TRUE(keep(pages, 8, 4));
+  const KvPages::Match match = pages.match({}, numbers(9));
+  EXPECT_EQ(match.pages, 2);
+  EXPECT_EQ(match.idle, 2);
+  EXPECT_EQ(match.without_state, 2);
+  SequencePages sequence(pages, {});
+  const SequencePages::Adopted adopted = sequence.adopt(numbers(9));
+  EXPECT_EQ(adopted.tokens, 4);
+  EXPECT_EQ(adopted.matched, 8);
+  EXPECT_GE(adopted.snapshot, 0);
+  pages.check(owners_of(pages, {&sequence})).value();
+  EXPECT_FALSE(sequence.add_snapshot(4)) << "it has one";
+  EXPECT_FALSE(sequence.add_snapshot(6)) << "not its page";
+}
+
+TEST(KvPages, TheSnapshotUsedLongestAgoGivesUpItsPlace) {
+  KvPages pages(16, 2, true, 2);
+  const auto first = keep(pages, 4, 4, 0);
+  const auto second = keep(pages, 4, 4, 100);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(SequencePages(pages, {}).adopt(numbers(5)).snapshot, first);
+  EXPECT_EQ(keep(pages, 4, 4, 200), second);
+  EXPECT_EQ(pages.match({}, numbers(5)).pages, 2);
+  EXPECT_EQ(pages.match({}, numbers(5, 100)).pages, 0);
+  EXPECT_EQ(pages.match({}, numbers(5, 100)).without_state, 2);
+  EXPECT_EQ(pages.snapshots(), 2);
+  pages.check(owners_of(pages, {})).value();
+}
+
+TEST(KvPages, AReusedPageLosesItsSnapshot) {
+  KvPages pages(4, 2, true, 2);
+  EXPECT_TRUE(keep(pages, 8, 8));
+  EXPECT_EQ(pages.snapshots(), 1);
+  SequencePages other(pages, key(3));
+  other.grow(0, 2);
+  EXPECT_EQ(pages.snapshots(), 0);
+  pages.check(owners_of(pages, {&other})).value();
+}
+
+TEST(KvPages, AForgottenMixLosesItsSnapshots) {
+  KvPages pages(4, 2, true, 2);
+  SequencePages sequence(pages, {});
+  sequence.grow(0, 4);
+  sequence.publish(numbers(4), 4);
+  EXPECT_TRUE(sequence.add_snapshot(2));
+  sequence.forget_mix();
+  EXPECT_EQ(pages.snapshots(), 0);
+  EXPECT_FALSE(sequence.add_snapshot(4));
+  pages.check(owners_of(pages, {&sequence})).value();
 }
 
 }  // namespace

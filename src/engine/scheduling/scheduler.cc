@@ -1,6 +1,7 @@
 #include "engine/scheduling/scheduler.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -10,15 +11,27 @@
 #include "base/system/out_of_memory.h"
 
 namespace motley::engine {
+namespace {
+
+// A sequence that runs has a slot, where the model keeps states.
+Executor::Limits limits_of(const Executor& executor) {
+  Executor::Limits limits = executor.limits();
+  if (limits.state_slots > 0) limits.sequences = std::min(limits.sequences, limits.state_slots);
+  return limits;
+}
+
+}  // namespace
 
 Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock,
                      const Options& options)
     : executor_(executor),
       clock_(clock),
       options_(options),
-      limits_(executor->limits()),
+      limits_(limits_of(*executor)),
       longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
-      pages_(limits_.pages, limits_.page_tokens, options.prefix_cache),
+      pages_(limits_.pages, limits_.page_tokens, options.prefix_cache,
+             limits_.state_slots > 0 ? std::optional(limits_.snapshots) : std::nullopt),
+      slots_(limits_.state_slots),
       residency_(store, {.rank = limits_.adapter_rank, .names = options.max_adapters}),
       // For each: a token, the end of its choice, and the end of its request.
       outbox_(3 * static_cast<std::size_t>(limits_.sequences)) {
@@ -115,7 +128,10 @@ void Scheduler::cancel(RequestId request, std::optional<int> choice) {
   }
   waiting_changed_ = running_changed_ = true;
   std::erase_if(running_, [&](const auto& each) {
-    return each->sequence.job == job && each->sequence.open() == 0;
+    if (each->sequence.job != job || each->sequence.open() > 0) return false;
+    // The next turn of a conversation begins where this answer ends.
+    save_state(*each);
+    return true;
   });
   std::erase_if(waiting_, [&](const auto& each) {
     return each.second.sequence.job == job && each.second.sequence.open() == 0;
@@ -248,6 +264,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     return rests.error();
   }
   has_run_ = true;
+  MOTLEY_TRY_VOID(std::exchange(copied_, {}));
   const TimePoint begin = clock_->now();
   Result<void> done = lay_out();
   const bool holds = std::ranges::any_of(running_, [](const auto& each) { return each->held; });
@@ -256,6 +273,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     deliver();
     return Step::idle;
   }
+  if (done.ok()) done = std::exchange(copied_, {});
   if (done.ok() && !chunks_.empty()) done = compute(meanwhile);
   if (!done.ok()) return std::move(done).error();
   settle();
@@ -318,6 +336,7 @@ Result<void> Scheduler::check() const {
   const auto broken = [](std::string what) { return Error(ErrorCode::internal, std::move(what)); };
   std::vector<std::int32_t> owners(static_cast<std::size_t>(pages_.pages()), 0);
   std::map<RequestId, int> open;
+  std::set<std::int32_t> slots;
   for (const auto& each : running_) {
     const Sequence& sequence = each->sequence;
     const std::string who = cat("request ", sequence.job->id, ", choice ", sequence.choice);
@@ -325,10 +344,20 @@ Result<void> Scheduler::check() const {
     if (each->computed >= sequence.length()) return broken(cat(who, ": nothing left to compute"));
     if (static_cast<std::int64_t>(each->pages.pages().size()) < pages_.pages_for(each->computed))
       return broken(cat(who, ": fewer pages than computed tokens need"));
+    if (static_cast<bool>(each->slot) != (limits_.state_slots > 0))
+      return broken(cat(who, ": a slot for its state, or no states"));
+    if (each->slot && !slots.insert(each->slot.number()).second)
+      return broken(cat(who, ": another sequence has its slot"));
+    if (each->slot && (each->anchor % pages_.page_tokens() != 0 || each->anchor > each->computed ||
+                       each->computed - each->anchor > pages_.page_tokens()))
+      return broken(cat(who, ": a state at ", each->anchor, " of ", each->computed, " tokens"));
     if (!each->claim.resolved()) return broken(cat(who, ": runs without its adapters"));
     if (sequence.length() > longest_) return broken(cat(who, ": longer than what can run"));
     open[sequence.job->id] += sequence.open();
   }
+  if (std::ssize(slots) + slots_.free() != limits_.state_slots)
+    return broken(cat(slots.size(), " slots are taken, and ", slots_.free(), " of ",
+                      limits_.state_slots, " free"));
   if (static_cast<std::int64_t>(running_.size()) > limits_.sequences)
     return broken(cat(running_.size(), " sequences run, and a step has ", limits_.sequences));
   const auto stands_before_pointee = [](const auto& a, const auto& b) {

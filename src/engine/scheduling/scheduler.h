@@ -99,8 +99,19 @@ class Scheduler {
  private:
   using Waiting = WaitingSequences;
 
+  // A chunk of the current step.
+  struct Planned {
+    RunningSequence* running = nullptr;
+    std::size_t first_draw = 0;
+    std::size_t draws = 0;
+    std::size_t first_fork = 0;
+    bool saves_state = false;  // the prompt was split at its end for that
+  };
+
   // The interval in builds where a broken invariant is counted instead of fatal.
   static constexpr std::uint64_t steps_between_checks = 4096;
+  // Positions of a sequence after which its state is saved anyway.
+  static constexpr std::int64_t snapshot_interval = 4096;
 
   Result<Step> try_step(FunctionRef<void()> meanwhile);
   // turns.cc
@@ -132,6 +143,16 @@ class Scheduler {
   // The pages provided ahead for a sequence.
   std::int64_t growth_of(const Sequence& sequence) const;
   void begin(Waiting::node_type place);
+  // Saves the state of a sequence where it stands, behind the last border that is certain.
+  void save_state(RunningSequence& running);
+  // Where the sequence's prompt is split, so that its state can be saved there: the next position
+  // behind what is computed; 0: nowhere.
+  std::int64_t next_split(const RunningSequence& running) const;
+  // After a step with this chunk.
+  void settle_state(const Planned& planned, const runner::Chunk& chunk);
+  StateSlot copy_of(const StateSlot& slot);
+  // Copies of states are made between steps; the first error is the next step's.
+  void note(Result<void> copied);
   void preempt_last();
   void preempt(std::size_t at);
   void insert_running(std::unique_ptr<RunningSequence> running);
@@ -193,6 +214,7 @@ class Scheduler {
 
   // Sequences hold pages and claims, so these are constructed first and destroyed last.
   KvPages pages_;
+  StateSlots slots_;
   Residency residency_;
 
   std::map<RequestId, std::shared_ptr<Job>> jobs_;
@@ -222,12 +244,6 @@ class Scheduler {
   std::optional<TimePoint> non_finite_reported_;  // when it was logged for the base
 
   // The current step:
-  struct Planned {
-    RunningSequence* running = nullptr;
-    std::size_t first_draw = 0;
-    std::size_t draws = 0;
-    std::size_t first_fork = 0;
-  };
   std::int64_t rows_left_ = 0;
   std::size_t slots_left_ = 0;  // for choices that fork
   std::vector<Planned> planned_;
@@ -236,6 +252,8 @@ class Scheduler {
   std::vector<Draw> draws_;
   // For choices that fork in this step; in order of draws.
   std::vector<std::unique_ptr<Sampler>> forked_samplers_;
+
+  Result<void> copied_;  // the copies of states since the last step
 
   Stats stats_;
   Stats uncounted_;  // of internal requests

@@ -14,6 +14,7 @@
 #include "engine/scheduling/client_turns.h"
 #include "engine/scheduling/fair_order.h"
 #include "engine/scheduling/kv_pages.h"
+#include "engine/scheduling/state_slots.h"
 
 namespace motley::engine {
 
@@ -94,8 +95,12 @@ struct RunningSequence {
   Sequence sequence;
   Claim claim;
   SequencePages pages;
+  StateSlot slot;
   WaitingSequences::node_type place;  // for when it is preempted
   std::int64_t computed = 0;          // tokens whose keys and values are in the pages
+  std::int64_t anchor = 0;            // where its state stands
+  std::int64_t saved = 0;             // the last position whose state was saved or restored
+  std::int64_t matched = 0;           // at its begin: tokens whose pages were known
   bool done = false;                  // removed at the end of the step
   bool held = false;      // its last draw waits: it is in no step until its sampler is ready
   std::int64_t rank = 0;  // index among the client's running sequences

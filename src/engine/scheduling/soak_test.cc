@@ -19,7 +19,8 @@ constexpr int requests_in_all = 10'000;
 
 class Soak {
  public:
-  explicit Soak(std::uint32_t seed) : random_(seed) {
+  // With places for snapshots the model keeps states.
+  Soak(std::uint32_t seed, std::int64_t snapshots) : world_(options(snapshots)), random_(seed) {
     for (int i = 0; i < adapters; ++i)
       world_.add_adapter(cat("a", i), 1 + i % 2, static_cast<std::uint32_t>(i), i == 0);
     world_.store.automatic = false;
@@ -50,6 +51,11 @@ class Soak {
     EXPECT_GT(stats.preemptions, 0);
     EXPECT_GT(stats.prefix_hit_tokens, 0);
     EXPECT_GT(stats.adapter_evictions, 0);
+    if (world_.executor.limits().state_slots == 0) return;
+    EXPECT_GT(world_.executor.state_copies, 0);
+    EXPECT_GT(world_.executor.saves, 0);
+    EXPECT_GT(world_.executor.restores, 0);
+    EXPECT_GT(stats.prefix_state_missed_tokens, 0);
   }
 
  private:
@@ -166,13 +172,19 @@ class Soak {
     EXPECT_TRUE(right) << "request " << live.id << ", choice " << choice;
   }
 
-  World world_{{.limits = {.rows = 24,
-                           .sequences = 6,
-                           .sequence_tokens = 80,
-                           .pages = 30,
-                           .page_tokens = 4,
-                           .vocabulary = 97},
-                .adapter_pages = 4}};
+  static WorldOptions options(std::int64_t snapshots) {
+    return {.limits = {.rows = 24,
+                       .sequences = 6,
+                       .sequence_tokens = 80,
+                       .pages = 30,
+                       .page_tokens = 4,
+                       .vocabulary = 97,
+                       .state_slots = snapshots > 0 ? 5 : 0,
+                       .snapshots = snapshots},
+            .adapter_pages = 4};
+  }
+
+  World world_;
   std::mt19937 random_;
   std::vector<Live> live_;
   int submitted_ = 0;
@@ -182,8 +194,10 @@ class Soak {
 };
 
 TEST(SchedulerSoak, EveryAnswerIsItsOwn) {
-  for (std::uint32_t seed = 1; seed <= 3; ++seed) Soak(seed).run();
+  for (std::uint32_t seed = 1; seed <= 3; ++seed) Soak(seed, 0).run();
 }
+
+TEST(SchedulerSoak, EveryStateIsItsOwn) { Soak(4, 7).run(); }
 
 }  // namespace
 }  // namespace motley::engine::test

@@ -47,6 +47,13 @@ Result<void> Scheduler::lay_out() {
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
     outputs_[i].draws = std::span(draws_).subspan(planned_[i].first_draw, planned_[i].draws);
     chunks_[i].logits = outputs_[i].logits();
+    const RunningSequence& running = *planned_[i].running;
+    // A draw may have to wait, and its row is computed again then.
+    const std::int64_t uncertain = planned_[i].draws > 0 ? 1 : 0;
+    if (running.slot)
+      chunks_[i].state = {.slot = running.slot.number(),
+                          .anchor = running.anchor,
+                          .certain = std::ssize(chunks_[i].tokens) - uncertain};
   }
   return {};
 }
@@ -107,9 +114,13 @@ void Scheduler::lay_out_prompts() {
   for (const auto& running : running_) {
     if (running->remaining() <= 1 || running->sequence.job->failure) continue;
     Client& client = *running->sequence.job->client;
-    const std::int64_t rows = std::min(running->remaining(), client.rows);
+    std::int64_t rows = std::min(running->remaining(), client.rows);
+    const std::int64_t split = next_split(*running);
+    if (split > 0) rows = std::min(rows, split - running->computed);
     client.rows -= rows;
-    if (rows > 0) add_chunk(*running, rows);
+    if (rows <= 0) continue;
+    add_chunk(*running, rows);
+    planned_.back().saves_state = running->computed + rows == split;
   }
 }
 
@@ -201,6 +212,7 @@ void Scheduler::settle() {
     running.held = std::ranges::any_of(output.draws, &Draw::waits);
     running.computed += static_cast<std::int64_t>(rows) - (running.held ? 1 : 0);
     running.pages.publish(running.sequence.tokens, running.computed);
+    settle_state(planned_[i], chunks_[i]);
     if (prompt || rows > 1) counts_of(running.sequence.job->request).prompt_tokens += rows;
     if (!output.scored.empty()) deliver_scores(running, chunks_[i].length, output);
     if (running.remaining() > 0) continue;
@@ -222,10 +234,52 @@ void Scheduler::settle() {
   }
   fail_marked();
   for (const auto& running : running_) {
+    // The next turn of a conversation begins where this answer ends.
+    if (running->done) save_state(*running);
     if (running->done && running->sequence.job->open == 0) forget(*running->sequence.job);
   }
   if (std::erase_if(running_, [](const auto& running) { return running->done; }) > 0)
     running_changed_ = true;
+}
+
+std::int64_t Scheduler::next_split(const RunningSequence& running) const {
+  if (!running.slot || !options_.prefix_cache || running.sequence.job->scoring()) return 0;
+  // Pages that a request finds and cannot use for want of a state are worth a step if they are
+  // many.
+  constexpr std::int64_t worth = 16;
+  const std::int64_t page = pages_.page_tokens();
+  const std::int64_t last = (running.sequence.length() - 1) / page * page;
+  const bool lost_much = running.matched - running.saved >= worth * page;
+  for (const std::int64_t split : {lost_much ? running.matched : 0, last})
+    if (split > running.computed) return split;
+  return 0;
+}
+
+void Scheduler::settle_state(const Planned& planned, const runner::Chunk& chunk) {
+  RunningSequence& running = *planned.running;
+  if (!running.slot) return;
+  const std::int64_t page = pages_.page_tokens();
+  running.anchor = (chunk.length + chunk.state.certain) / page * page;
+  if (planned.saves_state || running.anchor - running.saved >= snapshot_interval)
+    save_state(running);
+}
+
+void Scheduler::save_state(RunningSequence& running) {
+  if (!running.slot || running.anchor == 0) return;
+  running.saved = running.anchor;
+  if (const auto place = running.pages.add_snapshot(running.anchor))
+    note(executor_->save_state(running.slot.number(), *place));
+}
+
+StateSlot Scheduler::copy_of(const StateSlot& slot) {
+  if (!slot) return {};
+  StateSlot copy(slots_);
+  note(executor_->copy_state(slot.number(), copy.number()));
+  return copy;
+}
+
+void Scheduler::note(Result<void> copied) {
+  if (copied_.ok()) copied_ = std::move(copied);
 }
 
 // A request with adapters fails because of them: the base alone is finite, or requests without
@@ -298,8 +352,12 @@ void Scheduler::fork(RunningSequence& running, std::span<const Draw> draws,
         std::make_unique<RunningSequence>(RunningSequence{.sequence = std::move(sibling),
                                                           .claim = running.claim.again(),
                                                           .pages = running.pages.fork(),
+                                                          .slot = copy_of(running.slot),
                                                           .place = make_waiting_place(),
-                                                          .computed = running.computed}));
+                                                          .computed = running.computed,
+                                                          .anchor = running.anchor,
+                                                          .saved = running.saved,
+                                                          .matched = running.matched}));
   }
   if (next_open() < end) {
     Sequence rest{.job = parent.job,

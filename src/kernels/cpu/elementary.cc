@@ -13,6 +13,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/input_maxima.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/recurrence.h"
 #include "kernels/cpu/router.h"
 #include "kernels/cpu/sampling.h"
 #include "kernels/heads_apart.h"
@@ -518,6 +519,12 @@ void top_k(const TopK& p, StreamHandle stream) {
 constexpr AdapterTable walked_by_lora{};
 
 template <InstructionSet set>
+constexpr RecurrenceTable recurrence_table{
+    .recur = [](const Recur& p, StreamHandle stream) { recur(p, stream, set); },
+    .convolve = [](const Convolve& p, StreamHandle stream) { convolve(p, stream, set); },
+    .gates = gates};
+
+template <InstructionSet set>
 constexpr ElementaryTable table() {
   return {
       .rms_norm = rms_norm<set>,
@@ -549,6 +556,7 @@ constexpr ElementaryTable table() {
       .count_tokens = count_tokens,
       .input_maxima = input_maxima,
       .adapters = &walked_by_lora,
+      .recurrence = &recurrence_table<set>,
   };
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/recurrence.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/system/thread_pool.h"
@@ -67,6 +68,19 @@ void convolve(const Convolve& p, StreamHandle stream, InstructionSet set) {
   for_tasks(stream, p.steps.rows.count * blocks, [&](std::int64_t task) {
     const std::int64_t begin = task % blocks * channels_a_task;
     loops(set).convolve(p, task / blocks, begin, std::min(begin + channels_a_task, p.channels));
+  });
+}
+
+void gates(const DeltaGates& p, StreamHandle stream) {
+  // Beyond it the sum with one is rounded away.
+  constexpr float large = 20;
+  for_tasks(stream, p.rows, [&](std::int64_t row) {
+    for (std::int64_t head = 0; head < p.heads; ++head) {
+      const float a = p.a[row * p.a_stride + head] + p.bias[head];
+      const float softplus = a > large ? a : std::log1p(std::exp(a));
+      p.g[row * p.g_stride + head] = p.decay[head] * softplus;
+      p.beta[row * p.beta_stride + head] = 1 / (1 + std::exp(-p.b[row * p.b_stride + head]));
+    }
   });
 }
 

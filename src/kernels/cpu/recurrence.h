@@ -9,5 +9,6 @@ namespace motley::kernels::cpu {
 // A stream is a ThreadPool, as of cpu_table(). All instruction sets give the same bits.
 void recur(const Recur& p, StreamHandle stream, InstructionSet set);
 void convolve(const Convolve& p, StreamHandle stream, InstructionSet set);
+void gates(const DeltaGates& p, StreamHandle stream);
 
 }  // namespace motley::kernels::cpu

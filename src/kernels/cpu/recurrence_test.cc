@@ -123,5 +123,36 @@ TEST_P(Recurrence, EveryInstructionSetAndNumberOfThreadsHasTheSameBits) {
   }
 }
 
+TEST(DeltaGates, FollowTheirDefinition) {
+  constexpr std::int64_t rows = 2;
+  constexpr std::int64_t heads = 4;
+  const std::vector<float> decay = {-0.5F, -2, -16, -1e-3F};
+  const std::vector<float> bias = {0.25F, -3, 1, 40};
+  const std::vector<float> a = {0, 1.5F, -60, 3, 25, -2, 90, 0.1F};
+  const std::vector<float> b = {0, -4, 12, -100, 100, 1, 0.5F, -0.5F};
+  std::vector<float> g(rows * heads);
+  std::vector<float> beta(rows * heads);
+  gates({.rows = rows,
+         .heads = heads,
+         .decay = decay.data(),
+         .bias = bias.data(),
+         .a = a.data(),
+         .a_stride = heads,
+         .b = b.data(),
+         .b_stride = heads,
+         .g = g.data(),
+         .g_stride = heads,
+         .beta = beta.data(),
+         .beta_stride = heads},
+        {});
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const std::size_t head = i % heads;
+    const double wanted = double{decay[head]} * std::log1p(std::exp(double{a[i]} + bias[head]));
+    EXPECT_NEAR(g[i], wanted, 4e-7 * std::abs(wanted) + 1e-30) << i;
+    EXPECT_LE(g[i], 0);
+    EXPECT_NEAR(beta[i], 1 / (1 + std::exp(-double{b[i]})), 4e-7) << i;
+  }
+}
+
 }  // namespace
 }  // namespace motley::kernels::cpu

@@ -157,6 +157,27 @@ struct AttendExpandedOp {
   ValueId queries = ops::no_value, latents = ops::no_value, expanded = ops::no_value,
           out = ops::no_value;
 };
+// Recurrences over the states of the layer's sequences: see ops::Recurrence.
+struct RecurOp {
+  static constexpr OpKind kind = OpKind::recur;
+  std::int32_t layer = 0;
+  ValueId q = ops::no_value, k = ops::no_value, v = ops::no_value, g = ops::no_value,
+          beta = ops::no_value, out = ops::no_value;
+};
+struct ConvolveOp {
+  static constexpr OpKind kind = OpKind::convolve;
+  std::int32_t layer = 0;
+  const Vector& weight;  // [channels, taps]
+  const Vector& bias;    // [channels], or empty
+  bool silu = false;
+  ValueId x = ops::no_value, out = ops::no_value;
+};
+struct DeltaGatesOp {
+  static constexpr OpKind kind = OpKind::delta_gates;
+  const Vector& decay;  // [heads]: -e^A_log
+  const Vector& bias;   // [heads]
+  ValueId a = ops::no_value, b = ops::no_value, g = ops::no_value, beta = ops::no_value;
+};
 struct RouteOp {
   static constexpr OpKind kind = OpKind::route;
   const moe::RouterSpec& spec;

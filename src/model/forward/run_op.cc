@@ -11,6 +11,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/over_ranks.h"
+#include "ops/recurrence.h"
 #include "ops/rope.h"
 #include "tensor/arena.h"
 
@@ -122,6 +123,42 @@ void run(const RoundOp& op, const Frame& frame) {
   for (std::int64_t head = 0; head < x.dim(1); ++head)
     ops::round_to(frame.context, x.slice(1, head, head + 1).merge(1), {},
                   out.slice(1, head, head + 1).merge(1));
+}
+
+const ops::LayerStates& states_of(std::int32_t layer, const Frame& frame) {
+  return frame.batch.layer_states[static_cast<std::size_t>(layer)];
+}
+
+void run(const RecurOp& op, const Frame& frame) {
+  const tensor::ConstTensor beta =
+      op.beta == ops::no_value ? tensor::ConstTensor() : frame.at(op.beta);
+  ops::recur(frame.context, frame.rows(), frame.batch.states, states_of(op.layer, frame),
+             {.q = frame.at(op.q),
+              .k = frame.at(op.k),
+              .v = frame.at(op.v),
+              .g = frame.at(op.g),
+              .beta = beta,
+              .out = frame.at(op.out)});
+}
+
+void run(const ConvolveOp& op, const Frame& frame) {
+  const Tensor x = frame.at(op.x);
+  const std::int64_t channels = x.dim(1);
+  const tensor::ConstTensor weight(reinterpret_cast<const std::byte*>(op.weight.data()), DType::f32,
+                                   {channels, op.weight.size() / channels}, x.device());
+  const tensor::ConstTensor bias =
+      op.bias.empty() ? tensor::ConstTensor() : tensor::ConstTensor(op.bias.view());
+  ops::convolve(frame.context, frame.rows(), frame.batch.states, states_of(op.layer, frame),
+                {.x = x, .weight = weight, .bias = bias, .silu = op.silu, .out = frame.at(op.out)});
+}
+
+void run(const DeltaGatesOp& op, const Frame& frame) {
+  ops::delta_gates(frame.context, {.decay = op.decay.view(),
+                                   .bias = op.bias.view(),
+                                   .a = frame.at(op.a),
+                                   .b = frame.at(op.b),
+                                   .g = frame.at(op.g),
+                                   .beta = frame.at(op.beta)});
 }
 
 void run(const AttendOp& op, const Frame& frame) {
@@ -352,6 +389,12 @@ void run_op(const ops::LiveOp& live, const Frame& frame) {
       return run_as<LocalExpertsOp>(op, frame);
     case OpKind::experts:
       return run_as<ExpertsOp>(op, frame);
+    case OpKind::recur:
+      return run_as<RecurOp>(op, frame);
+    case OpKind::convolve:
+      return run_as<ConvolveOp>(op, frame);
+    case OpKind::delta_gates:
+      return run_as<DeltaGatesOp>(op, frame);
     case OpKind::activate:
       return run_as<ActivateOp>(op, frame);
     case OpKind::add_scaled:

@@ -36,6 +36,9 @@ enum class OpKind : std::uint8_t {
   gather,
   expand_latents,
   attend_expanded,
+  recur,
+  convolve,
+  delta_gates,
   route,
   local_experts,
   experts,
@@ -88,15 +91,15 @@ struct Value {
 };
 
 struct Op {
-  static constexpr std::size_t max_values = 4;
+  static constexpr std::size_t max_values = 5;
 
   OpKind kind = OpKind::embed;
   // What it may be in a step: an adapter's op is a bias or absent where no adapter applies.
   OpKinds live_kinds = 0;
   bool may_vanish = false;
   Form form = all_forms;
-  std::array<ValueId, max_values> reads{no_value, no_value, no_value, no_value};
-  std::array<ValueId, max_values> writes{no_value, no_value, no_value, no_value};
+  std::array<ValueId, max_values> reads{no_value, no_value, no_value, no_value, no_value};
+  std::array<ValueId, max_values> writes{no_value, no_value, no_value, no_value, no_value};
   const void* params = nullptr;  // of the kind's own type, owned by the list
 
   // `Params` declares its kind, so that parameters of one kind are not read as another's.

@@ -1,0 +1,161 @@
+// Scheduling for models that keep a state for each sequence. The fake executor's states are hashes:
+// one that is copied late, restored elsewhere or advanced twice changes the answer, and aborts.
+
+#include <gtest/gtest.h>
+
+#include "engine/scheduling/scheduler.h"
+#include "engine/test_world.h"
+
+namespace motley::engine::test {
+namespace {
+
+WorldOptions with_states(std::int64_t slots, std::int64_t snapshots) {
+  WorldOptions options;
+  options.limits.state_slots = slots;
+  options.limits.snapshots = snapshots;
+  return options;
+}
+
+Stats stats_of(const World& world) {
+  Stats stats;
+  world.scheduler.fill(stats);
+  return stats;
+}
+
+TEST(SchedulerStates, RunAsManySequencesAsThereAreSlots) {
+  World world(with_states(3, 4));
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<MemorySink>> sinks;
+  for (std::int32_t i = 0; i < 7; ++i) {
+    requests.push_back({.tokens = prompt(5 + i, i), .max_tokens = 9});
+    sinks.push_back(world.submit(requests.back()));
+  }
+  world.run(2);
+  EXPECT_EQ(world.scheduler.running(), 3);
+  world.run();
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(sinks[i]->tokens[0], world.expected(requests[i])) << "request " << i;
+}
+
+TEST(SchedulerStates, TheSamePromptBeginsAtItsLastBorder) {
+  World world(with_states(2, 4));
+  const Request request{.tokens = prompt(11), .max_tokens = 1};
+  world.submit(request);
+  world.run();
+  const auto again = world.submit(request);
+  world.run();
+  // Pages of 4: the state stood at 8, and one token at least is computed.
+  EXPECT_EQ(again->start->cached_tokens, 8);
+  EXPECT_EQ(again->tokens[0], world.expected(request));
+  EXPECT_EQ(world.executor.restores, 1);
+}
+
+TEST(SchedulerStates, TheNextTurnBeginsWhereTheAnswerEnded) {
+  World world(with_states(2, 4));
+  Request request{.tokens = prompt(6), .max_tokens = 12};
+  const auto first = world.submit(request);
+  world.run();
+  Request next = request;
+  next.tokens.insert(next.tokens.end(), first->tokens[0].begin(), first->tokens[0].end());
+  next.tokens.insert(next.tokens.end(), {1, 2, 3});
+  const auto second = world.submit(next);
+  world.run();
+  // The last token of 18 was drawn, and never computed.
+  EXPECT_EQ(second->start->cached_tokens, 16);
+  EXPECT_EQ(second->tokens[0], world.expected(next));
+  EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, 0);
+}
+
+TEST(SchedulerStates, AnAnswerThatIsCutOffIsContinuedToo) {
+  World world(with_states(2, 4));
+  Request request{.tokens = prompt(6), .max_tokens = 40};
+  const auto first = world.submit(request);
+  world.run(8);
+  world.scheduler.cancel(world.last_id);
+  ASSERT_GE(first->tokens[0].size(), 7U);
+  request.tokens.insert(request.tokens.end(), first->tokens[0].begin(),
+                        first->tokens[0].begin() + 7);
+  const auto second = world.submit(request);
+  world.run();
+  // 12 tokens were computed. The last one's draw might have had to wait, so the state stood at 8.
+  EXPECT_EQ(second->start->cached_tokens, 8);
+  EXPECT_EQ(second->tokens[0], world.expected(request));
+}
+
+TEST(SchedulerStates, PagesWithoutAStateAreComputedAgain) {
+  World world(with_states(2, 1));
+  const Request one{.tokens = prompt(30, 1), .max_tokens = 1};
+  const Request other{.tokens = prompt(30, 2), .max_tokens = 1};
+  world.submit(one);
+  world.run();
+  world.submit(other);  // takes the only place
+  world.run();
+  const auto again = world.submit(one);
+  world.run();
+  EXPECT_EQ(again->start->cached_tokens, 0);
+  EXPECT_EQ(again->tokens[0], world.expected(one));
+  EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, 28);
+}
+
+// What several requests begin with gets a snapshot when the second one comes.
+TEST(SchedulerStates, ASharedBeginningGetsASnapshot) {
+  World world(with_states(2, 8));
+  std::vector<std::int32_t> shared = prompt(80, 1);
+  const auto ask = [&](std::int32_t last) {
+    Request request{.tokens = shared, .max_tokens = 1};
+    for (std::int32_t i = 0; i < 20; ++i) request.tokens.push_back(last);
+    const auto sink = world.submit(request);
+    world.run();
+    EXPECT_EQ(sink->tokens[0], world.expected(request));
+    return sink->start->cached_tokens;
+  };
+  EXPECT_EQ(ask(11), 0);
+  EXPECT_EQ(ask(12), 0);
+  EXPECT_EQ(ask(13), 80);
+  EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, 80);
+}
+
+TEST(SchedulerStates, ChoicesGoOnWithCopies) {
+  World world(with_states(4, 8));
+  const Request request{.tokens = prompt(10), .max_tokens = 20, .choices = 6};
+  const auto sink = world.submit(request);
+  world.run();
+  for (int choice = 0; choice < request.choices; ++choice)
+    EXPECT_EQ(sink->tokens[static_cast<std::size_t>(choice)], world.expected(request, choice));
+  // Four at first, and the two that had to wait.
+  EXPECT_EQ(world.executor.state_copies, 3 + 1);
+  EXPECT_EQ(world.executor.restores, 1);
+}
+
+TEST(SchedulerStates, PushedBackSequencesGoOnFromTheirLastBorder) {
+  WorldOptions options = with_states(6, 12);
+  options.limits.rows = 32;
+  options.limits.sequence_tokens = 64;
+  options.limits.pages = 18;
+  World world(options);
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<MemorySink>> sinks;
+  for (std::int32_t i = 0; i < 6; ++i) {
+    requests.push_back({.tokens = prompt(6 + i, i), .max_tokens = 100});
+    sinks.push_back(world.submit(requests.back()));
+  }
+  world.run();
+  EXPECT_GT(stats_of(world).preemptions, 0);
+  EXPECT_GT(world.executor.restores, 0);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(sinks[i]->tokens[0], world.expected(requests[i])) << "request " << i;
+}
+
+TEST(SchedulerStates, WithoutPlacesNothingIsReused) {
+  World world(with_states(2, 0));
+  const Request request{.tokens = prompt(40), .max_tokens = 5};
+  world.submit(request);
+  world.run();
+  const auto again = world.submit(request);
+  world.run();
+  EXPECT_EQ(again->start->cached_tokens, 0);
+  EXPECT_EQ(again->tokens[0], world.expected(request));
+}
+
+}  // namespace
+}  // namespace motley::engine::test

@@ -1,0 +1,225 @@
+// A model with a delta net and a convolution among its layers, through runner and engine: whatever
+// happens to a sequence, its answer has the bits that it has alone and in one piece.
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/golden_answers.h"
+#include "engine/recurrent_mixers.h"
+#include "kernels/recurrence.h"
+
+namespace motley::engine_tests {
+namespace {
+
+using score_tests::GoldenModel;
+
+GoldenModel recurrent_model(bool fusion = true) {
+  return GoldenModel("qwen3_moe", {.fusion = fusion, .mixer = load_recurrent_mixer});
+}
+
+constexpr std::int64_t longest = 64;
+
+std::vector<std::int32_t> some_tokens(std::int64_t count) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<std::int32_t>((11 * i * i + 5 * i) % 131));
+  return tokens;
+}
+
+// Logits by position.
+using Logits = std::map<std::int64_t, std::vector<float>>;
+
+// One sequence in steps over a slot.
+class Steps {
+ public:
+  Steps(runner::Runner& runner, std::int32_t slot) : runner_(&runner), slot_(slot) {
+    pages_.grow_to(longest);
+  }
+
+  // Computes these tokens from the length on. All but the first `certain` may be taken back.
+  void step(std::span<const std::int32_t> tokens, std::optional<std::int64_t> certain = {}) {
+    const std::int64_t kept = certain.value_or(std::ssize(tokens));
+    const runner::Chunk chunk{.pages = pages_.pages(),
+                              .length = length_,
+                              .tokens = tokens,
+                              .logits = runner::LogitsOf::all,
+                              .state = {.slot = slot_, .anchor = anchor_, .certain = kept}};
+    auto sink = [&](const tensor::Tensor& rows, std::span<const runner::LogitRow> places) {
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        const float* const row = rows.select(static_cast<std::int64_t>(i)).data<float>();
+        logits_[length_ + static_cast<std::int64_t>(places[i].token)] = {row, row + rows.dim(1)};
+      }
+      return Result<void>();
+    };
+    runner_->step(std::array{chunk}, sink).value();
+    anchor_ = kernels::anchor_after(length_, kept);
+    length_ += std::ssize(tokens);
+  }
+  void take_back_to(std::int64_t length) { length_ = length; }
+  // Begins at a snapshot of a sequence with the same tokens, whose pages it reads.
+  void go_on_from(const Steps& other, std::int64_t anchor) {
+    length_ = anchor_ = anchor;
+    pages_read_ = other.pages_.pages();
+    for (std::int64_t page = 0; page < runner::KvMemory::pages_for(anchor); ++page) {
+      const auto at = static_cast<std::size_t>(page);
+      runner_->copy_page(pages_read_[at], pages_.pages()[at]).value();
+    }
+  }
+
+  std::int64_t length() const { return length_; }
+  std::int64_t anchor() const { return anchor_; }
+  const Logits& logits() const { return logits_; }
+
+ private:
+  runner::Runner* runner_;
+  runner::PageList pages_{&runner_->kv()};
+  std::span<const std::int32_t> pages_read_;
+  std::int32_t slot_;
+  std::int64_t length_ = 0;
+  std::int64_t anchor_ = 0;
+  Logits logits_;
+};
+
+Logits whole(runner::Runner& runner, const std::vector<std::int32_t>& tokens) {
+  Steps steps(runner, 0);
+  steps.step(tokens);
+  return steps.logits();
+}
+
+TEST(RecurrentModel, APromptMayBeCutAnywhere) {
+  GoldenModel golden = recurrent_model();
+  const std::vector<std::int32_t> tokens = some_tokens(60);
+  const Logits wanted = whole(golden.runner(), tokens);
+  for (const std::int64_t piece : {1, 5, 16, 23}) {
+    Steps steps(golden.runner(), 3);
+    for (std::int64_t at = 0; at < std::ssize(tokens); at += piece) {
+      const std::int64_t count = std::min(piece, std::ssize(tokens) - at);
+      steps.step(
+          std::span(tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)));
+    }
+    EXPECT_EQ(steps.logits(), wanted) << "pieces of " << piece;
+  }
+}
+
+TEST(RecurrentModel, FusionChangesNoBit) {
+  GoldenModel fused = recurrent_model();
+  GoldenModel plain = recurrent_model(false);
+  const std::vector<std::int32_t> tokens = some_tokens(40);
+  EXPECT_EQ(whole(fused.runner(), tokens), whole(plain.runner(), tokens));
+}
+
+// Each step has drafts, of which some are right.
+TEST(RecurrentModel, WhatIsTakenBackLeavesNothing) {
+  GoldenModel golden = recurrent_model();
+  const std::vector<std::int32_t> tokens = some_tokens(60);
+  const Logits wanted = whole(golden.runner(), tokens);
+  for (const std::int64_t right : {0, 1, 5, 8}) {
+    Steps steps(golden.runner(), 1);
+    while (steps.length() < 50) {
+      constexpr std::int64_t drafts = 8;
+      const std::int64_t at = steps.length();
+      std::vector<std::int32_t> rows(tokens.begin() + at, tokens.begin() + at + 1 + right);
+      rows.resize(1 + drafts, 7);
+      steps.step(rows, 1);
+      steps.take_back_to(at + 1 + right);
+      for (std::int64_t row = at; row < steps.length(); ++row)
+        ASSERT_EQ(steps.logits().at(row), wanted.at(row)) << right << " right, position " << row;
+    }
+  }
+}
+
+TEST(RecurrentModel, ACopyAndASnapshotGoOnWithTheSameBits) {
+  GoldenModel golden = recurrent_model();
+  runner::Runner& runner = golden.runner();
+  const std::vector<std::int32_t> tokens = some_tokens(60);
+  const Logits wanted = whole(runner, tokens);
+  Steps first(runner, 0);
+  first.step(std::span(tokens).first(37));
+  EXPECT_EQ(first.anchor(), 32);
+  runner.save_state(0, 2).value();
+  // What other sequences do in the slot does not matter.
+  Steps other(runner, 5);
+  other.step(some_tokens(11));
+  runner.restore_state(2, 5).value();
+  Steps again(runner, 5);
+  again.go_on_from(first, 32);
+  first.step(std::span(tokens).subspan(37));
+  again.step(std::span(tokens).subspan(32, 3));
+  again.step(std::span(tokens).subspan(35));
+  for (const auto& [position, logits] : again.logits())
+    EXPECT_EQ(logits, wanted.at(position)) << position;
+  EXPECT_EQ(first.logits(), wanted);
+}
+
+// Few rows, slots, pages and places, forks, penalties, adapters that don't all fit.
+TEST(RecurrentModel, NothingBesideChangesABit) {
+  GoldenModel golden = recurrent_model();
+  const GoldenEngine::Options room{.max_rows = 7,
+                                   .max_sequences = 6,
+                                   .pages = 7,
+                                   .state_slots = 5,
+                                   .snapshots = 3,
+                                   .adapter_bytes = std::uint64_t{1} << 20};
+  const std::uint64_t preempted =
+      expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 40});
+  EXPECT_GT(preempted, 0U);
+}
+
+TEST(RecurrentModel, APrefixHitChangesNoBit) {
+  GoldenModel golden = recurrent_model();
+  GoldenEngine world(golden, {});
+  engine::Request request{.tokens = some_tokens(40), .max_tokens = 6};
+  request.sampling.temperature = 0;
+  const auto first = world.submit(request);
+  first->wait();
+  const auto second = world.submit(request);
+  second->wait();
+  EXPECT_EQ(first->cached_tokens, 0);
+  EXPECT_EQ(second->cached_tokens, 32);
+  EXPECT_EQ(first->tokens, second->tokens);
+  EXPECT_EQ(first->logprobs, second->logprobs);
+}
+
+// The second turn of a conversation computes what is new.
+TEST(RecurrentModel, TheNextTurnGoesOnBehindTheAnswer) {
+  GoldenModel golden = recurrent_model();
+  GoldenEngine world(golden, {});
+  engine::Request request{.tokens = some_tokens(20), .max_tokens = 30};
+  request.sampling.temperature = 0;
+  const auto first = world.submit(request);
+  first->wait();
+  request.tokens.insert(request.tokens.end(), first->tokens[0].begin(), first->tokens[0].end());
+  request.tokens.push_back(9);
+  request.max_tokens = 5;
+  const auto second = world.submit(request);
+  second->wait();
+  EXPECT_EQ(second->cached_tokens, 48);
+  GoldenEngine apart(golden, {.prefix_cache = false});
+  const auto wanted = apart.submit(request);
+  wanted->wait();
+  EXPECT_EQ(second->tokens, wanted->tokens);
+  EXPECT_EQ(second->logprobs, wanted->logprobs);
+}
+
+TEST(RecurrentModel, ScoresAsItAnswers) {
+  GoldenModel golden = recurrent_model();
+  GoldenEngine world(golden, {.max_rows = 16});
+  engine::Request request{.tokens = some_tokens(50), .max_tokens = 0, .prompt_logprobs = true};
+  const auto answer = world.submit(request);
+  answer->wait();
+  runner::ScoreLine line;
+  line.tokens = request.tokens;
+  const runner::ScoreResult scored =
+      golden.score(std::vector(2, line), std::vector<lora::Mix>(2))[1];
+  ASSERT_EQ(answer->prompt_logprobs.size() + 1, scored.token_logprobs.size());
+  for (std::size_t i = 0; i < answer->prompt_logprobs.size(); ++i)
+    EXPECT_EQ(answer->prompt_logprobs[i], scored.token_logprobs[i + 1]) << i;
+}
+
+}  // namespace
+}  // namespace motley::engine_tests

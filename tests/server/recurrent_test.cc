@@ -1,0 +1,64 @@
+// The server over a model whose layers keep a state for each sequence.
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/golden_engine.h"
+#include "engine/recurrent_mixers.h"
+#include "server/test_server.h"
+
+namespace motley::server {
+namespace {
+
+using engine_tests::GoldenEngine;
+using testing::HasSubstr;
+
+std::vector<std::int64_t> numbers_at(const json::Value& answer, std::string_view key) {
+  std::vector<std::int64_t> numbers;
+  const json::Value* const list =
+      answer.if_object()->find("choices")->if_array()->front().if_object()->find(key);
+  for (const json::Value& each : *list->if_array()) numbers.push_back(*each.if_integer());
+  return numbers;
+}
+
+json::Value complete(const TestServer& server, const std::vector<std::int64_t>& prompt,
+                     std::int64_t max_tokens) {
+  json::Array ids;
+  for (const std::int64_t id : prompt) ids.emplace_back(id);
+  const json::Object body{{"prompt", std::move(ids)},
+                          {"max_tokens", max_tokens},
+                          {"temperature", std::int64_t{0}},
+                          {"ignore_eos", true},
+                          {"return_token_ids", true}};
+  const Received received = server.ask(post("/v1/completions", json::write(body)));
+  EXPECT_EQ(received.status, 200) << received.body;
+  return received.json();
+}
+
+// A conversation's next turn computes what is new, and says what it says in a server that keeps
+// nothing.
+TEST(RecurrentModels, TheNextTurnGoesOnFromTheLastAnswersState) {
+  score_tests::GoldenModel golden("qwen3_moe", {.mixer = engine_tests::load_recurrent_mixer});
+  GoldenEngine world(golden, {});
+  GoldenEngine forgetful_world(golden, {.prefix_cache = false});
+  TestServer server({.max_sequence_tokens = 64, .engine = &world.engine()});
+  TestServer forgetful({.max_sequence_tokens = 64, .engine = &forgetful_world.engine()});
+  std::vector<std::int64_t> prompt;
+  for (std::int64_t i = 0; i < 20; ++i) prompt.push_back((11 * i * i + 5 * i) % 131);
+  const std::vector<std::int64_t> said = numbers_at(complete(server, prompt, 30), "token_ids");
+  ASSERT_EQ(said.size(), 30U);
+  prompt.insert(prompt.end(), said.begin(), said.end());
+  prompt.push_back(9);
+  const json::Value second = complete(server, prompt, 5);
+  EXPECT_EQ(text_at(second, "usage.prompt_tokens_details.cached_tokens"), "48");
+  EXPECT_EQ(numbers_at(second, "token_ids"),
+            numbers_at(complete(forgetful, prompt, 5), "token_ids"));
+  EXPECT_THAT(server.ask(get("/metrics")).body,
+              HasSubstr("\nmotley_prefix_state_missed_tokens_total{model_name=\"base\"} 0\n"));
+}
+
+}  // namespace
+}  // namespace motley::server
