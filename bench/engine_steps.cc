@@ -44,6 +44,9 @@ class NoModel final : public Executor {
   }
   Result<void> takes(const lora::Mix&) const override { return {}; }
   Result<void> copy_page(std::int32_t, std::int32_t) override { return {}; }
+  Result<void> copy_state(std::int32_t, std::int32_t) override { return {}; }
+  Result<void> save_state(std::int32_t, std::int32_t) override { return {}; }
+  Result<void> restore_state(std::int32_t, std::int32_t) override { return {}; }
   Result<void> step(std::span<const runner::Chunk>, std::span<ChunkOutput> outputs,
                     FunctionRef<void()> meanwhile) override {
     meanwhile();

@@ -98,6 +98,15 @@ class Recorder final : public engine::Executor {
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     return executor_.copy_page(from, to);
   }
+  Result<void> copy_state(std::int32_t from, std::int32_t to) override {
+    return executor_.copy_state(from, to);
+  }
+  Result<void> save_state(std::int32_t slot, std::int32_t place) override {
+    return executor_.save_state(slot, place);
+  }
+  Result<void> restore_state(std::int32_t place, std::int32_t slot) override {
+    return executor_.restore_state(place, slot);
+  }
   Result<void> step(std::span<const runner::Chunk> chunks, std::span<engine::ChunkOutput> outputs,
                     FunctionRef<void()> meanwhile) override {
     if (recording) {
