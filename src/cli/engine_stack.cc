@@ -275,12 +275,16 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   const std::uint64_t ranks_of_host = shares_of_host(settings.compute);
   if (model_->keeps_states()) {
     const std::span<const model::StateShape> shapes = model_->state_shapes();
+    // A GPU's memory is one rank's.
+    const std::uint64_t ranks_of_memory = on_gpu ? 1 : ranks_of_host;
+    const std::uint64_t others = pool_bytes() + settings.kv_memory.value_or(0);
     const auto [slots, snapshots] = runner::plan_states(
-        less(memory.available, pool_bytes() * ranks_of_host) / state_parts / ranks_of_host,
+        less(memory.available, others * ranks_of_memory) / state_parts / ranks_of_memory,
         runner::StateMemory::slot_bytes(shapes), runner::StateMemory::snapshot_bytes(shapes),
         sequences);
     options.state_slots = slots;
-    options.snapshots = snapshots;
+    // A snapshot belongs to a page.
+    options.snapshots = std::min(snapshots, options.pages);
   }
   // A GPU is used by this process alone; host memory is shared.
   options.spare = memory.total / gpu_parts_spared;

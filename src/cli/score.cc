@@ -20,6 +20,7 @@
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
 #include "runner/other_ranks.h"
+#include "runner/state_plan.h"
 #include "tensor/device/device.h"
 #include "text/tokenizer.h"
 
@@ -189,11 +190,16 @@ Result<runner::Runner::Options> runner_options(const model::Model& model, tensor
                  cat("the longest line has ", longest, " tokens, whose keys and values take ",
                      format_bytes(static_cast<std::uint64_t>(needed * page))),
                  "", "score shorter lines, or free some memory");
+  // Half of what pages may take.
+  const runner::StatePlan states =
+      runner::plan_states(memory.available / 2 / static_cast<std::uint64_t>(ranks),
+                          runner::StateMemory::slot_bytes(model.state_shapes()), 0,
+                          std::min<std::int64_t>(sequences_a_step, std::ssize(lines)));
   return runner::Runner::Options{.max_rows = rows_a_step,
                                  .max_sequences = sequences_a_step,
                                  .max_tokens = longest,
                                  .pages = std::clamp(all_pages, needed, affordable),
-                                 .state_slots = model.keeps_states() ? sequences_a_step : 0,
+                                 .state_slots = states.slots,
                                  .adapter_rank = rank,
                                  .mix_rank = mix_rank};
 }

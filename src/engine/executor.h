@@ -51,8 +51,9 @@ struct ChunkOutput {
 class Executor {
  public:
   struct Limits {
-    std::int64_t rows = 0;             // of a step, all chunks together
-    std::int64_t sequences = 0;        // of a step; at most as many as rows
+    std::int64_t rows = 0;  // of a step, all chunks together
+    // Of a step; at most as many as rows, and as slots for states.
+    std::int64_t sequences = 0;
     std::int64_t sequence_tokens = 0;  // of a sequence
     std::int64_t pages = 0;
     std::int64_t page_tokens = 0;

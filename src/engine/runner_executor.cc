@@ -70,14 +70,15 @@ RunnerExecutor::RunnerExecutor(runner::Runner& runner, std::int64_t vocabulary,
 Executor::Limits RunnerExecutor::limits() const {
   const runner::Runner::Options& options = runner_->options();
   const auto& mixes = runner_->mix_limits();
+  const std::int64_t slots = runner_->states().slots();
   return {.rows = options.max_rows,
-          .sequences = options.max_sequences,
+          .sequences = slots == 0 ? options.max_sequences : std::min(options.max_sequences, slots),
           .sequence_tokens = options.max_tokens,
           .pages = runner_->kv().pages(),
           .page_tokens = runner::KvMemory::page_tokens,
           .vocabulary = vocabulary_,
           .prompt_top = scores_->top(),
-          .state_slots = runner_->states().slots(),
+          .state_slots = slots,
           .snapshots = runner_->states().places(),
           .adapter_rank = mixes ? mixes->rank : 0,
           .mix_rank = mixes ? mixes->rank_sum : 0};

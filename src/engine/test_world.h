@@ -436,6 +436,7 @@ struct WorldOptions {
                              .vocabulary = 97};
   std::uint64_t adapter_pages = 8;
   bool prefix_cache = true;
+  std::int64_t snapshot_interval = 4096;
   std::size_t max_adapters = 0;  // unlimited
   bool validate = true;          // every step
 };
@@ -450,6 +451,7 @@ class World {
                   {.adapter_patience = std::chrono::milliseconds(500),
                    .max_adapters = options.max_adapters,
                    .prefix_cache = options.prefix_cache,
+                   .snapshot_interval = options.snapshot_interval,
                    .validate = options.validate}) {}
 
   // Loads an adapter with this many pages.

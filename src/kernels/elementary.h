@@ -529,9 +529,10 @@ struct NormAndRoute {
 
 struct AdapterTable;  // adapters.h
 
-// Every device fills every entry. The streams of calls are those that on() returns.
 struct RecurrenceTable;  // recurrence.h
 
+// Every device fills every entry, but `recurrence`. The streams of calls are those that on()
+// returns.
 struct ElementaryTable {
   void (*rms_norm)(const RmsNorm&, StreamHandle) = nullptr;
   void (*add)(const Add&, StreamHandle) = nullptr;

@@ -20,7 +20,7 @@ struct MapGroup {
 };
 
 // A part of a layer, from rows to rows of the same width. Whatever the rest of the program wants to
-// know of a layer it asks here, so that a new kind of block is new files alone.
+// know of a layer it asks here, so that a new kind of block is new files.
 class Block {
  public:
   Block() = default;
@@ -36,7 +36,7 @@ class Block {
   virtual std::vector<const Vector*> vectors() const = 0;
   // Wherever in the block they stand.
   virtual std::vector<const MoeBlock*> moe_blocks() const = 0;
-  // x [R, hidden] -> the block's result [R, hidden].
+  // x [R, hidden] -> the block's result [R, hidden] in f32, summed over ranks.
   virtual ValueId append(ValueId x, Builder& pass) const = 0;
 };
 
@@ -50,7 +50,8 @@ struct EqualSequences {
 // The block of a layer in which rows of a sequence meet: attention, or a recurrence.
 class Mixer : public Block {
  public:
-  std::vector<const MoeBlock*> moe_blocks() const override { return {}; }
+  // for_each_moe() does not look for them here.
+  std::vector<const MoeBlock*> moe_blocks() const final { return {}; }
   // What it keeps for each token, and for each sequence.
   virtual CacheLayout kept_per_token() const = 0;
   virtual StateShape kept_per_sequence() const = 0;
@@ -61,6 +62,7 @@ class Mixer : public Block {
   struct Cost {
     double operations = 0;
     double tokens_read = 0;  // of which kept_per_token() is read
+    double states_read = 0;  // anchors, without logs
   };
   virtual Cost cost(const EqualSequences& step) const = 0;
 

@@ -33,7 +33,7 @@ Result<std::unique_ptr<Block>> load_feed_forward(WeightSource& source, const Con
     return std::unique_ptr<Block>(owned(std::move(block)));
   }
   MOTLEY_TRY(MoeBlock experts, load_moe_block(source, config, layer, choice));
-  if (!config.dense_beside_experts) return std::unique_ptr<Block>(owned(std::move(experts)));
+  if (!config.dense_and_experts) return std::unique_ptr<Block>(owned(std::move(experts)));
   ParallelBlock block;
   block.experts = std::move(experts);
   MOTLEY_TRY(block.dense, load_dense_block(source, config, layer));

@@ -72,7 +72,7 @@ class ParallelBlocks : public testing::Test {
 TEST_F(ParallelBlocks, AddADenseBlockToTheirExperts) {
   Config config = small_config();
   const Layer experts = load(config);
-  config.dense_beside_experts = true;
+  config.dense_and_experts = true;
   const Layer both = load(config);
   config.moe_layers.assign(config.moe_layers.size(), false);
   const Layer dense = load(config);
@@ -89,7 +89,7 @@ TEST_F(ParallelBlocks, AddADenseBlockToTheirExperts) {
 // Experts inside another block are found by all that ask for them.
 TEST(ModelOfParallelBlocks, KnowsItsExperts) {
   Config config = small_config();
-  config.dense_beside_experts = true;
+  config.dense_and_experts = true;
   tensor::CpuDevice device({.threads = 1});
   const auto model = Model::random(config, RandomWeights::Experts::bf16, device, {}).value();
   EXPECT_THAT(model->describe_backends(), testing::StartsWith("2 layers by "));
@@ -112,7 +112,7 @@ TEST(ModelOfParallelBlocks, KnowsItsExperts) {
 
   config.dense_intermediate = 1;  // not to be cut
   EXPECT_FALSE(shard_of(config, {.count = 2}).ok());
-  config.dense_beside_experts = false;
+  config.dense_and_experts = false;
   EXPECT_TRUE(shard_of(config, {.count = 2}).ok());
 }
 

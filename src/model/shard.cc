@@ -21,7 +21,7 @@ struct CutWidth {
 std::vector<CutWidth> widths_of(const Config& config, const Ranks& of) {
   const std::int64_t dense_layers = std::ranges::count(config.moe_layers, false);
   std::vector<CutWidth> widths{{"vocabulary", config.vocabulary, of.count}};
-  if (dense_layers > 0 || config.dense_beside_experts)
+  if (dense_layers > 0 || config.dense_and_experts)
     widths.push_back({"dense intermediate size", config.dense_intermediate, of.count});
   if (config.has_experts())
     widths.push_back(
@@ -116,7 +116,7 @@ std::string describe(const Shard& shard, const Config& config) {
   std::vector<std::string> parts{range_of("heads", shard.heads.heads, config.attention.heads)};
   if (!config.latent_attention)
     parts.push_back(range_of("KV heads", shard.heads.kv_heads, config.attention.kv_heads));
-  if (std::ranges::count(config.moe_layers, false) > 0)
+  if (std::ranges::count(config.moe_layers, false) > 0 || config.dense_and_experts)
     parts.push_back(range_of("dense columns", shard.dense, config.dense_intermediate));
   if (config.has_experts() && shard.deals_experts())
     parts.push_back(range_of("experts", shard.experts.experts, config.moe.router.experts));

@@ -83,8 +83,9 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
                                                         .terms = limits.labels * limits.terms,
                                                         .ranks = limits.rank_sum}));
   }
-  if (model.keeps_states()) {
-    MOTLEY_CHECK(options.state_slots > 0, "slots for the states of sequences");
+  MOTLEY_CHECK(!model.keeps_states() || options.state_slots > 0, "slots for sequences' states");
+  // Of ranks also the one whose part of all states is empty: it has the same slots.
+  if (options.state_slots > 0) {
     MOTLEY_TRY(runner->states_, StateMemory::create(device, model.state_shapes(),
                                                     options.state_slots, options.snapshots));
   }

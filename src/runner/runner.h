@@ -44,8 +44,8 @@ class Runner {
     // Bytes of device memory to leave free: if necessary there are fewer pages. Nothing: there are
     // as many pages as requested.
     std::optional<std::uint64_t> spare = {};
-    // For models whose layers keep states: sequences that have one, and snapshots. No more of
-    // either than fit; of slots no more than max_sequences.
+    // For models whose layers keep states: sequences that have one, at most max_sequences, and
+    // snapshots.
     std::int64_t state_slots = 0;
     std::int64_t snapshots = 0;
     std::int64_t logit_rows = 32;  // rows that get logits at a time

@@ -65,7 +65,7 @@ class Scorer {
   // Admits lines in order, as long as there are free pages for their whole length, so that no line
   // ever waits for another.
   void admit() {
-    while (next_ < lines_.size() && std::ssize(running_) < most_running()) {
+    while (next_ < lines_.size() && std::ssize(running_) < max_running()) {
       const auto tokens = static_cast<std::int64_t>(lines_[next_].tokens.size());
       if (KvMemory::pages_for(tokens) > runner_->kv().free_pages()) break;
       running_.push_back(
@@ -77,7 +77,7 @@ class Scorer {
     MOTLEY_CHECK(!running_.empty(), "pages for the longest line");
   }
 
-  std::int64_t most_running() const {
+  std::int64_t max_running() const {
     const std::int64_t sequences = runner_->options().max_sequences;
     const std::int64_t slots = runner_->states().slots();
     return slots == 0 ? sequences : std::min(sequences, slots);

@@ -75,7 +75,7 @@ Result<StateMemory> StateMemory::create(tensor::Allocator& allocator,
       count(each);
   }
   const std::int64_t of_slots = total;
-  total += places * snapshot_bytes(shapes);
+  total += places * snapshot_bytes(shapes) + aligned(1);
   MOTLEY_TRY(memory.memory_, allocator.allocate(static_cast<std::size_t>(total)));
   std::byte* at = memory.memory_.data();
   memory.snapshots_ = at + of_slots;

@@ -12,9 +12,8 @@
 namespace motley::runner {
 
 // What layers keep for each sequence, in slots: anchors and logs at addresses that never change.
-// Beside them places for snapshots, each the anchors of all layers and what their convolutions read
-// before them. What slots and places are used for is the caller's. Copies are made in the order of
-// the stream.
+// And places for snapshots, each the anchors of all layers and what their convolutions read before
+// them. The caller decides who has a slot or a place. Copies are made in the order of the stream.
 class StateMemory {
  public:
   StateMemory() = default;  // without slots

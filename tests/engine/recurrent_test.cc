@@ -186,7 +186,7 @@ TEST(RecurrentModel, APrefixHitChangesNoBit) {
 }
 
 // The second turn of a conversation computes what is new.
-TEST(RecurrentModel, TheNextTurnGoesOnBehindTheAnswer) {
+TEST(RecurrentModel, TheNextTurnGoesOnAfterTheAnswer) {
   GoldenModel golden = recurrent_model();
   GoldenEngine world(golden, {});
   engine::Request request{.tokens = some_tokens(20), .max_tokens = 30};

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-PARTS = ("weight_bytes", "scratch_bytes", "graph_bytes", "adapter_bytes", "kv_bytes")
+PARTS = ("weight_bytes", "scratch_bytes", "graph_bytes", "adapter_bytes", "kv_bytes", "state_bytes")
 
 
 def main():

@@ -87,6 +87,7 @@ class Steps {
                                        .max_sequences = decoding.back(),
                                        .max_tokens = rows,
                                        .pages = decoding.back() + runner::KvMemory::pages_for(rows),
+                                       .state_slots = model.keeps_states() ? decoding.back() : 0,
                                        .logit_rows = decoding.back(),
                                        .adapters = &made->adapters_->pool(),
                                        .adapter_rank = rank,
@@ -104,7 +105,11 @@ class Steps {
       pages.back().grow_to(kind.tokens);
     }
     for (const runner::PageList& each : pages) {
-      chunks.push_back({.pages = each.pages(), .length = 0, .tokens = tokens});
+      chunks.push_back(
+          {.pages = each.pages(),
+           .length = 0,
+           .tokens = tokens,
+           .state = {.slot = static_cast<std::int32_t>(chunks.size()), .certain = kind.tokens}});
       if (kind.adapted) chunks.back().mix = adapters_->mixes()[0];
     }
     // Libraries initialise things at their first call, which is not possible during capture.

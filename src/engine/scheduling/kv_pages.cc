@@ -185,26 +185,18 @@ KvPages::Match KvPages::find_all(BlockId root, std::span<const std::int32_t> tok
   Match match;
   BlockId parent = root;
   const auto width = static_cast<std::size_t>(page_tokens_);
-  // Pages that count once a block behind them has a snapshot.
+  // Of blocks that count once a later one has a snapshot.
   std::int64_t idle = 0;
-  const auto block_at = [&](std::size_t end) {
-    return find(parent, tokens.subspan(end - width, width));
-  };
   for (std::size_t end = width; end < tokens.size(); end += width) {
-    const std::int32_t page = block_at(end);
+    const std::int32_t page = find(parent, tokens.subspan(end - width, width));
     if (page == none) break;
+    visit(page);
     ++match.without_state;
     if (slot(page).owners == 0) ++idle;
     parent = slot(page).block;
     if (keeps_states_ && slot(page).snapshot == none) continue;
     match.pages += std::exchange(match.without_state, 0);
     match.idle += std::exchange(idle, 0);
-  }
-  parent = root;
-  for (std::size_t i = 1; i <= static_cast<std::size_t>(match.pages); ++i) {
-    const std::int32_t page = block_at(i * width);
-    visit(page);
-    parent = slot(page).block;
   }
   return match;
 }
@@ -283,11 +275,10 @@ SequencePages::~SequencePages() {
 SequencePages::Adopted SequencePages::adopt(std::span<const std::int32_t> tokens) {
   MOTLEY_CHECK(list_.empty(), "a sequence adopts before it grows");
   if (!owner_->cache_) return {};
-  const KvPages::Match match =
-      owner_->find_all(root_->second.id, tokens, [this](std::int32_t page) {
-        owner_->share(page);
-        list_.push_back(page);
-      });
+  const KvPages::Match match = owner_->find_all(
+      root_->second.id, tokens, [this](std::int32_t page) { list_.push_back(page); });
+  list_.resize(static_cast<std::size_t>(match.pages));
+  for (const std::int32_t page : list_) owner_->share(page);
   published_ = match.pages;
   Adopted adopted{.tokens = match.pages * owner_->page_tokens_,
                   .matched = (match.pages + match.without_state) * owner_->page_tokens_};

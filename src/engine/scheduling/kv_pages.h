@@ -32,7 +32,7 @@ struct MixKey {
 // never cached without its parent.
 //
 // Of a model that keeps a state for each sequence, a block may have a snapshot of the state at its
-// end. A sequence can only begin behind a block that has one.
+// end. A sequence can only begin after a block that has one.
 class KvPages {
  public:
   // `snapshots`: places for them; nothing: the model keeps no states.
@@ -57,7 +57,7 @@ class KvPages {
   struct Match {
     std::int64_t pages = 0;
     std::int64_t idle = 0;
-    std::int64_t without_state = 0;  // blocks that match behind the last one with a snapshot
+    std::int64_t without_state = 0;  // blocks that match after the last one with a snapshot
   };
   // Leaves at least one token to compute.
   Match match(const MixKey& key, std::span<const std::int32_t> tokens) const;
@@ -112,7 +112,7 @@ class KvPages {
                        std::int32_t page);
   void unpublish(std::int32_t page);
   void drop_snapshot(std::int32_t page);
-  // As match(), with the pages; blocks behind the last snapshot are not among them.
+  // As match(). Visits all blocks that match, in order, also those without a state.
   Match find_all(BlockId root, std::span<const std::int32_t> tokens,
                  FunctionRef<void(std::int32_t page)> visit) const;
   // No request finds blocks of this mix any more.
@@ -149,8 +149,8 @@ class SequencePages {
   // Call first: takes the cached pages of these tokens.
   struct Adopted {
     std::int64_t tokens = 0;
-    std::int64_t matched = 0;    // tokens whose pages match, also behind the last snapshot
-    std::int32_t snapshot = -1;  // the place of the state behind them
+    std::int64_t matched = 0;    // tokens whose pages match, also after the last snapshot
+    std::int32_t snapshot = -1;  // the place of the state after them
   };
   Adopted adopt(std::span<const std::int32_t> tokens);
   // A place for the state at this position, where a page ends; nothing if the page is no block, or

@@ -11,23 +11,12 @@
 #include "base/system/out_of_memory.h"
 
 namespace motley::engine {
-namespace {
-
-// A sequence that runs has a slot, where the model keeps states.
-Executor::Limits limits_of(const Executor& executor) {
-  Executor::Limits limits = executor.limits();
-  if (limits.state_slots > 0) limits.sequences = std::min(limits.sequences, limits.state_slots);
-  return limits;
-}
-
-}  // namespace
-
 Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock,
                      const Options& options)
     : executor_(executor),
       clock_(clock),
       options_(options),
-      limits_(limits_of(*executor)),
+      limits_(executor->limits()),
       longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
       pages_(limits_.pages, limits_.page_tokens, options.prefix_cache,
              limits_.state_slots > 0 ? std::optional(limits_.snapshots) : std::nullopt),
@@ -37,6 +26,8 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
       outbox_(3 * static_cast<std::size_t>(limits_.sequences)) {
   MOTLEY_CHECK(limits_.sequences > 0 && limits_.sequences <= limits_.rows,
                "a step has a row for every sequence");
+  MOTLEY_CHECK(limits_.state_slots == 0 || limits_.sequences <= limits_.state_slots,
+               "a slot for every sequence, where the model keeps states");
   const auto sequences = static_cast<std::size_t>(limits_.sequences);
   running_.reserve(2 * sequences);
   planned_.reserve(sequences);

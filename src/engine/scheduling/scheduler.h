@@ -42,6 +42,8 @@ class Scheduler {
     Duration client_patience = std::chrono::milliseconds(50);
     std::size_t max_adapters = 0;  // by name; 0: unlimited
     bool prefix_cache = true;
+    // Positions of a sequence after which its state is saved anyway.
+    std::int64_t snapshot_interval = 4096;
     bool validate = false;
     Watchdog* watchdog = nullptr;
   };
@@ -110,8 +112,6 @@ class Scheduler {
 
   // The interval in builds where a broken invariant is counted instead of fatal.
   static constexpr std::uint64_t steps_between_checks = 4096;
-  // Positions of a sequence after which its state is saved anyway.
-  static constexpr std::int64_t snapshot_interval = 4096;
 
   Result<Step> try_step(FunctionRef<void()> meanwhile);
   // turns.cc
@@ -143,10 +143,12 @@ class Scheduler {
   // The pages provided ahead for a sequence.
   std::int64_t growth_of(const Sequence& sequence) const;
   void begin(Waiting::node_type place);
-  // Saves the state of a sequence where it stands, behind the last border that is certain.
+  // Saves the state of a sequence where it stands.
   void save_state(RunningSequence& running);
+  // Of its prompt, in a step that has room for all of them.
+  std::int64_t rows_wanted(const RunningSequence& running) const;
   // Where the sequence's prompt is split, so that its state can be saved there: the next position
-  // behind what is computed; 0: nowhere.
+  // after what is computed; 0: nowhere.
   std::int64_t next_split(const RunningSequence& running) const;
   // After a step with this chunk.
   void settle_state(const Planned& planned, const runner::Chunk& chunk);

@@ -174,7 +174,7 @@ class Soak {
 
   static WorldOptions options(std::int64_t snapshots) {
     return {.limits = {.rows = 24,
-                       .sequences = 6,
+                       .sequences = snapshots > 0 ? 5 : 6,
                        .sequence_tokens = 80,
                        .pages = 30,
                        .page_tokens = 4,

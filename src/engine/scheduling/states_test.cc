@@ -12,6 +12,7 @@ namespace {
 WorldOptions with_states(std::int64_t slots, std::int64_t snapshots) {
   WorldOptions options;
   options.limits.state_slots = slots;
+  options.limits.sequences = std::min(options.limits.sequences, slots);
   options.limits.snapshots = snapshots;
   return options;
 }
@@ -115,6 +116,23 @@ TEST(SchedulerStates, ASharedBeginningGetsASnapshot) {
   EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, 80);
 }
 
+// Two prompts that part in the middle of a long one.
+TEST(SchedulerStates, LongSequencesAreSavedOnTheWay) {
+  WorldOptions options = with_states(2, 8);
+  options.snapshot_interval = 24;
+  options.limits.rows = 10;
+  World world(options);
+  Request request{.tokens = prompt(100, 1), .max_tokens = 1};
+  world.submit(request);
+  world.run();
+  request.tokens[70] = 5;
+  const auto other = world.submit(request);
+  world.run();
+  // Steps of 10 rows pass 24, 48 and 72 at 28, 56 and 80.
+  EXPECT_EQ(other->start->cached_tokens, 56);
+  EXPECT_EQ(other->tokens[0], world.expected(request));
+}
+
 TEST(SchedulerStates, ChoicesGoOnWithCopies) {
   World world(with_states(4, 8));
   const Request request{.tokens = prompt(10), .max_tokens = 20, .choices = 6};
@@ -127,7 +145,7 @@ TEST(SchedulerStates, ChoicesGoOnWithCopies) {
   EXPECT_EQ(world.executor.restores, 1);
 }
 
-TEST(SchedulerStates, PushedBackSequencesGoOnFromTheirLastBorder) {
+TEST(SchedulerStates, PreemptedSequencesGoOnFromTheirLastBorder) {
   WorldOptions options = with_states(6, 12);
   options.limits.rows = 32;
   options.limits.sequence_tokens = 64;

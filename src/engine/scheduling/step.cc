@@ -114,13 +114,11 @@ void Scheduler::lay_out_prompts() {
   for (const auto& running : running_) {
     if (running->remaining() <= 1 || running->sequence.job->failure) continue;
     Client& client = *running->sequence.job->client;
-    std::int64_t rows = std::min(running->remaining(), client.rows);
-    const std::int64_t split = next_split(*running);
-    if (split > 0) rows = std::min(rows, split - running->computed);
+    const std::int64_t rows = std::min(rows_wanted(*running), client.rows);
     client.rows -= rows;
     if (rows <= 0) continue;
     add_chunk(*running, rows);
-    planned_.back().saves_state = running->computed + rows == split;
+    planned_.back().saves_state = running->computed + rows == next_split(*running);
   }
 }
 
@@ -242,8 +240,15 @@ void Scheduler::settle() {
     running_changed_ = true;
 }
 
+std::int64_t Scheduler::rows_wanted(const RunningSequence& running) const {
+  const std::int64_t split = next_split(running);
+  return split > 0 ? split - running.computed : running.remaining();
+}
+
 std::int64_t Scheduler::next_split(const RunningSequence& running) const {
-  if (!running.slot || !options_.prefix_cache || running.sequence.job->scoring()) return 0;
+  if (!running.slot || !options_.prefix_cache || limits_.snapshots == 0 ||
+      running.sequence.job->scoring())
+    return 0;
   // Pages that a request finds and cannot use for want of a state are worth a step if they are
   // many.
   constexpr std::int64_t worth = 16;
@@ -260,7 +265,7 @@ void Scheduler::settle_state(const Planned& planned, const runner::Chunk& chunk)
   if (!running.slot) return;
   const std::int64_t page = pages_.page_tokens();
   running.anchor = (chunk.length + chunk.state.certain) / page * page;
-  if (planned.saves_state || running.anchor - running.saved >= snapshot_interval)
+  if (planned.saves_state || running.anchor - running.saved >= options_.snapshot_interval)
     save_state(running);
 }
 

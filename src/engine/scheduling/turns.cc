@@ -102,7 +102,7 @@ void Scheduler::share_rows() {
     if (running->remaining() <= 1) continue;
     Client& client = *running->sequence.job->client;
     if (client.rows_wanted == 0) prompting_.push_back(&client);
-    client.rows_wanted += running->remaining();
+    client.rows_wanted += rows_wanted(*running);
   }
   std::ranges::sort(prompting_, [](const Client* a, const Client* b) {
     return std::tie(a->rows_wanted, a->number) < std::tie(b->rows_wanted, b->number);

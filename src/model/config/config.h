@@ -91,7 +91,7 @@ struct Config {
   // By layer: whether its feed-forward block has experts.
   std::vector<bool> moe_layers;
   // Whether these have a dense block, too, which reads the same x.
-  bool dense_beside_experts = false;
+  bool dense_and_experts = false;
   MoeConfig moe;
   Naming naming;
 

@@ -119,7 +119,9 @@ bool fits_heads(Ops ops, const Frame& frame) {
   for (const Head& head : heads.span()) {
     if (frame.list.value(head.x).heads == 0) return false;
     if (head.rotate == nullptr) continue;
-    if (rotated != nullptr && rotated->interleaved != head.rotate->interleaved) return false;
+    if (rotated != nullptr && (rotated->interleaved != head.rotate->interleaved ||
+                               rotated->cos_sin != head.rotate->cos_sin))
+      return false;
     rotated = head.rotate;
   }
   return heads.fits && rotated != nullptr;
@@ -164,7 +166,8 @@ bool fits_latent_rows(Ops ops, const Frame& frame) {
   const OpList& list = frame.list;
   return norm.out == norm.x && list.overlap(norm.x, store.x) && list.overlap(key.x, store.x) &&
          list.overlap(queries.x, round.x) && key.interleaved == queries.interleaved &&
-         list.value(store.x).heads == 1 && list.value(norm.x).heads == 0;
+         key.cos_sin == queries.cos_sin && list.value(store.x).heads == 1 &&
+         list.value(norm.x).heads == 0;
 }
 
 void run_latent_rows(Ops ops, const Frame& frame, const kernels::Ahead&) {

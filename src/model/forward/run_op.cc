@@ -294,7 +294,9 @@ void run_as(const ops::Op& op, const Frame& frame) {
 
 ops::KvPages pages_of(const StoreOp& op, const Frame& frame) {
   const LayerPages& pages = frame.batch.pages[static_cast<std::size_t>(op.layer)];
-  return op.half == PageHalf::keys ? pages.keys : pages.values;
+  const ops::KvPages& half = op.half == PageHalf::keys ? pages.keys : pages.values;
+  MOTLEY_CHECK(half.stored(), "a layer keeps what it stores");
+  return half;
 }
 
 lora::AdaptedLinear adapted(const AdaptOp& op, const Frame& frame) {

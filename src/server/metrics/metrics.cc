@@ -47,9 +47,10 @@ void write_memory(EngineMetrics& page) {
   page.counter("motley_prefix_lookup_tokens_total", "Tokens of prompts looked up in the cache.",
                &Stats::prefix_lookup_tokens);
   page.counter("motley_prefix_hit_tokens_total", "Of these, found.", &Stats::prefix_hit_tokens);
-  page.counter("motley_prefix_state_missed_tokens_total",
-               "Tokens that were found, and computed again for want of a recurrent layer's state.",
-               &Stats::prefix_state_missed_tokens);
+  page.counter(
+      "motley_prefix_state_missed_tokens_total",
+      "Tokens that were found, and computed again because no state of recurrent layers was left.",
+      &Stats::prefix_state_missed_tokens);
 }
 
 // Ranks have parts of the same adapters, which may take different numbers of pages.

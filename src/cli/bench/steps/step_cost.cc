@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "quant/upload.h"
 #include "runner/kv_memory.h"
+#include "runner/state_memory.h"
 
 namespace motley::cli {
 namespace {
@@ -47,6 +48,10 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
     const model::CacheLayout& cache = model.cache_layouts()[index];
     const std::int64_t page = runner::KvMemory::page_bytes(std::span(&cache, 1), model.kv_type());
     sum.cost.bytes += cost.tokens_read * static_cast<double>(page / runner::KvMemory::page_tokens);
+    const model::StateShape& state = model.state_shapes()[index];
+    sum.cost.bytes +=
+        cost.states_read *
+        static_cast<double>(runner::StateMemory::snapshot_bytes(std::span(&state, 1)));
     sum.cost.operations += cost.operations;
   }
   double expert_bytes = 0;
@@ -101,7 +106,7 @@ std::uint64_t weight_bytes(const model::Config& config, model::RandomWeights::Ex
   double bytes = 2.0 * 2.0 * static_cast<double>(config.vocabulary * hidden);
   for (const bool moe : config.moe_layers) {
     bytes += 2.0 * static_cast<double>(attention);
-    if (!moe || config.dense_beside_experts)
+    if (!moe || config.dense_and_experts)
       bytes += 2.0 * 3.0 * static_cast<double>(hidden * config.dense_intermediate);
     if (!moe) continue;
     bytes += 2.0 * 3.0 * static_cast<double>(hidden * config.moe.shared_intermediate);

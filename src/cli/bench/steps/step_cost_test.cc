@@ -20,7 +20,7 @@ StepCost cost_of(const model::Config& config) {
 TEST(StepCosts, CountBlocksInsideOthers) {
   model::Config config = model::shape_config("tiny", {}).value();
   const StepCost experts = cost_of(config);
-  config.dense_beside_experts = true;
+  config.dense_and_experts = true;
   const StepCost both = cost_of(config);
   const auto numbers =
       static_cast<double>(config.layers * 3 * config.hidden * config.dense_intermediate);

@@ -6,6 +6,7 @@
 #include "base/number_types.h"
 #include "base/system/clock.h"
 #include "base/units.h"
+#include "kernels/recurrence.h"
 
 namespace motley::cli {
 namespace {
@@ -66,6 +67,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
                                 .max_sequences = sequences,
                                 .max_tokens = longest,
                                 .pages = pages,
+                                .state_slots = model.keeps_states() ? sequences : 0,
                                 .logit_rows = sequences,
                                 .adapter_rank = rank,
                                 .mix_rank = rank,
@@ -119,7 +121,10 @@ Result<void> StepTimer::step(const StepShape& shape, std::span<runner::PageList>
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     runner::Chunk chunk{.pages = sequences[i].pages(),
                         .length = shape.length,
-                        .tokens = std::span(tokens_).subspan(i * each, each)};
+                        .tokens = std::span(tokens_).subspan(i * each, each),
+                        .state = {.slot = static_cast<std::int32_t>(i),
+                                  .anchor = kernels::anchor_after(shape.length, 0),
+                                  .certain = shape.tokens}};
     if (shape.adapters > 0)
       chunk.mix = adapters_->mixes()[i % static_cast<std::size_t>(shape.adapters)];
     chunks_.push_back(std::move(chunk));

@@ -111,6 +111,7 @@ struct FewShape {
       (blocks_per_sm == 2 ? 113 : 227) * 1024 - 1024 - schedule_bytes - other_bytes;
   static constexpr int key_slots = room / stage_bytes < 8 ? room / stage_bytes : 8;
   static constexpr int value_slots = latent ? 0 : key_slots;
+  static_assert(key_slots >= blocks_together);  // or a softmax would wait for ever
   static constexpr int ring_bytes = key_slots * stage_bytes;
   static constexpr int shared_bytes = 1024 + ring_bytes + other_bytes;
 };
