@@ -46,8 +46,10 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
     const model::Mixer::Cost cost = model.layers()[index].mixer->cost(
         {.sequences = shape.sequences, .tokens = shape.tokens, .length = shape.length});
     const model::CacheLayout& cache = model.cache_layouts()[index];
-    const std::int64_t page = runner::KvMemory::page_bytes(std::span(&cache, 1), model.kv_type());
-    sum.cost.bytes += cost.tokens_read * static_cast<double>(page / runner::KvMemory::page_tokens);
+    const std::int64_t token_bytes =
+        runner::KvMemory::page_bytes(std::span(&cache, 1), model.kv_type()) /
+        runner::KvMemory::page_tokens;
+    sum.cost.bytes += cost.tokens_read * static_cast<double>(token_bytes);
     const model::StateShape& state = model.state_shapes()[index];
     sum.cost.bytes +=
         cost.states_read *
