@@ -33,7 +33,7 @@ Tensor view(std::vector<float>& numbers, std::int64_t width) {
 // Layer 0 of models with the same random weights and one of three feed-forward blocks.
 class ParallelBlocks : public testing::Test {
  protected:
-  Layer load(Config config) {
+  Layer load(const Config& config) {
     const WeightSource::Memory memory{.host = world.device, .device = world.device};
     WeightSource source(random, memory);
     return load_layer(source, config, 0, {}, {}).value();
