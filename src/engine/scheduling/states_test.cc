@@ -23,19 +23,34 @@ Stats stats_of(const World& world) {
   return stats;
 }
 
+// Requests with prompts of their own, the first the shortest.
+class Several {
+ public:
+  Several(World& world, std::int32_t count, std::int32_t shortest, std::int64_t max_tokens)
+      : world_(world) {
+    for (std::int32_t i = 0; i < count; ++i) {
+      requests_.push_back({.tokens = prompt(shortest + i, i), .max_tokens = max_tokens});
+      sinks_.push_back(world.submit(requests_.back()));
+    }
+  }
+  void expect_right_answers() const {
+    for (std::size_t i = 0; i < requests_.size(); ++i)
+      EXPECT_EQ(sinks_[i]->tokens[0], world_.expected(requests_[i])) << "request " << i;
+  }
+
+ private:
+  World& world_;
+  std::vector<Request> requests_;
+  std::vector<std::shared_ptr<MemorySink>> sinks_;
+};
+
 TEST(SchedulerStates, RunAsManySequencesAsThereAreSlots) {
   World world(with_states(3, 4));
-  std::vector<Request> requests;
-  std::vector<std::shared_ptr<MemorySink>> sinks;
-  for (std::int32_t i = 0; i < 7; ++i) {
-    requests.push_back({.tokens = prompt(5 + i, i), .max_tokens = 9});
-    sinks.push_back(world.submit(requests.back()));
-  }
+  const Several requests(world, 7, 5, 9);
   world.run(2);
   EXPECT_EQ(world.scheduler.running(), 3);
   world.run();
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    EXPECT_EQ(sinks[i]->tokens[0], world.expected(requests[i])) << "request " << i;
+  requests.expect_right_answers();
 }
 
 TEST(SchedulerStates, TheSamePromptBeginsAtItsLastBorder) {
@@ -151,17 +166,11 @@ TEST(SchedulerStates, PreemptedSequencesGoOnFromTheirLastBorder) {
   options.limits.sequence_tokens = 64;
   options.limits.pages = 18;
   World world(options);
-  std::vector<Request> requests;
-  std::vector<std::shared_ptr<MemorySink>> sinks;
-  for (std::int32_t i = 0; i < 6; ++i) {
-    requests.push_back({.tokens = prompt(6 + i, i), .max_tokens = 100});
-    sinks.push_back(world.submit(requests.back()));
-  }
+  const Several requests(world, 6, 6, 100);
   world.run();
   EXPECT_GT(stats_of(world).preemptions, 0);
   EXPECT_GT(world.executor.restores, 0);
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    EXPECT_EQ(sinks[i]->tokens[0], world.expected(requests[i])) << "request " << i;
+  requests.expect_right_answers();
 }
 
 TEST(SchedulerStates, WithoutPlacesNothingIsReused) {
