@@ -30,6 +30,8 @@ NO_SPILLS = [
     *("combine", "count_pairs", "count_pieces", "scatter_pairs", "write_pieces", "sort_by_label"),
     *("multiply", "multiply_bulk<.*>", "shrink", "shrink_all<.*>", "expand"),
     *("activate", "route_rows", "norm_and_route_rows"),
+    r"attend_few<FewShape<(128, 128|192, 128|256, 256), (8|16)> >",
+    r"attend_tiles<Shape<(64, 64|128, 128|192, 128), false> >",
 ]
 
 # Kernels that rules above name and that spill, with the most bytes: two scales and zero points a row

@@ -1,5 +1,5 @@
 // Times paged attention on one GPU; README.md says what it prints.
-//   bench_attention [few|many|fp8 [NUMBER]]
+//   bench_attention [few|many|wide|fp8 [NUMBER]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -96,6 +96,9 @@ constexpr Model mixtral{"mixtral-8x7b", 32, 8, 128, 128};
 constexpr Model lite_plain{"deepseek-lite plain", 16, 16, 192, 128};
 constexpr Model lite{"deepseek-lite", 16, 1, 576, 512, 0, true};
 constexpr Model deepseek{"deepseek-v3", 128, 1, 576, 512, 0, true};
+constexpr Model qwen_next{"qwen3.5-35b-a3b", 16, 2, 256, 256};
+constexpr Model gemma_window{"gemma-4-26b w1024", 16, 8, 256, 256, 1024};
+constexpr Model gemma{"gemma-4-26b", 16, 2, 512, 512};
 
 struct Load {
   std::int64_t sequences;
@@ -292,6 +295,27 @@ void time_many() {
   time_load(lite, {4, 2048, 2048}, {});
 }
 
+// Heads of 256 and of 512.
+void time_wide() {
+  for (const bool codes : {false, true}) {
+    for (const std::int64_t batch : {1, 8, 64})
+      for (const Model& model : {qwen_next, gemma_window, gemma})
+        time_load(model, {batch, 1, 4096}, {.codes = codes});
+    for (const Model& model : {qwen_next, gemma}) {
+      time_load(model, {1, 1, 32768}, {.codes = codes});
+      time_load(model, {64, 1, 1088}, {.codes = codes});
+    }
+    time_load(qwen_next, {8, 4, 4096}, {.codes = codes});
+  }
+  for (const How how : {How{}, How{.batch_invariant = true}, How{.codes = true}}) {
+    for (const Model& model : {qwen_next, gemma_window, gemma}) {
+      time_load(model, {8, 1024, 1024}, how);
+      time_load(model, {1, 8192, 8192}, how);
+      time_load(model, {1, 512, 8192}, how);
+    }
+  }
+}
+
 // Keys and values in bf16, and the same as codes.
 void time_codes() {
   const auto both = [](const Model& model, const Load& load) {
@@ -319,6 +343,7 @@ int main(int count, char** words) {
   if (count > 2) only = std::atoi(words[2]);
   if (which.empty() || which == "few") time_few();
   if (which.empty() || which == "many") time_many();
+  if (which.empty() || which == "wide") time_wide();
   if (which.empty() || which == "fp8") time_codes();
   return 0;
 }

@@ -403,6 +403,13 @@ struct AttentionShape {
   std::int64_t value_width = 0;
 };
 
+// f32 [rows, heads, value_width], or null: none.
+struct HeadGates {
+  const float* data = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t head_stride = 0;
+};
+
 // Causal attention of each row to positions [0, own] of its sequence, or to the last `window` of
 // them, including its own. Query head h reads kv head h / (heads / kv_heads). A sink is an
 // additional logit in the softmax that has no value. v may lie inside k (a latent that is both).
@@ -422,6 +429,7 @@ struct Attention {
   float scale = 1;
   std::int64_t window = 0;       // 0: all
   const float* sinks = nullptr;  // [heads], or null
+  HeadGates gates{};             // their sigmoids multiply out before it is rounded
   const void* q = nullptr;
   DType q_type = DType::f32;
   std::int64_t q_stride = 0;

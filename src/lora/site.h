@@ -40,22 +40,71 @@ enum class Projection : std::uint8_t {
   lm_head,  // layer -1
 };
 
-inline constexpr std::size_t projection_count = static_cast<std::size_t>(Projection::lm_head) + 1;
-
-std::string_view name(Projection projection);
-
-constexpr bool is_expert(Projection projection) {
-  return projection == Projection::expert_gate || projection == Projection::expert_up ||
-         projection == Projection::expert_down;
+// What else there is to say of one.
+struct ProjectionInfo {
+  std::string_view name;  // in a layer, as in messages
+  // Whether a rank has all inputs of the map: it has a part of the outputs, or all. Of the others
+  // it has a part of the inputs, and what it adds is a part of a sum over ranks.
+  bool whole_inputs = true;
+  bool of_experts = false;
+};
+constexpr ProjectionInfo info(Projection projection) {
+  switch (projection) {
+    case Projection::q:
+      return {.name = "self_attn.q_proj"};
+    case Projection::k:
+      return {.name = "self_attn.k_proj"};
+    case Projection::v:
+      return {.name = "self_attn.v_proj"};
+    case Projection::o:
+      return {.name = "self_attn.o_proj", .whole_inputs = false};
+    case Projection::q_a:
+      return {.name = "self_attn.q_a_proj"};
+    case Projection::q_b:
+      return {.name = "self_attn.q_b_proj"};
+    case Projection::kv_a:
+      return {.name = "self_attn.kv_a_proj_with_mqa"};
+    case Projection::kv_b:
+      return {.name = "self_attn.kv_b_proj"};
+    case Projection::gate:
+      return {.name = "mlp.gate_proj"};
+    case Projection::up:
+      return {.name = "mlp.up_proj"};
+    case Projection::down:
+      return {.name = "mlp.down_proj", .whole_inputs = false};
+    case Projection::shared_gate:
+      return {.name = "mlp.shared_experts.gate_proj"};
+    case Projection::shared_up:
+      return {.name = "mlp.shared_experts.up_proj"};
+    case Projection::shared_down:
+      return {.name = "mlp.shared_experts.down_proj", .whole_inputs = false};
+    case Projection::shared_expert_gate:
+      return {.name = "mlp.shared_expert_gate"};
+    case Projection::router:
+      return {.name = "mlp.gate"};
+    case Projection::expert_gate:
+      return {.name = "mlp.experts.gate_proj", .of_experts = true};
+    case Projection::expert_up:
+      return {.name = "mlp.experts.up_proj", .of_experts = true};
+    case Projection::expert_down:
+      return {.name = "mlp.experts.down_proj", .whole_inputs = false, .of_experts = true};
+    case Projection::embed:
+      return {.name = "embed_tokens", .whole_inputs = false};
+    case Projection::lm_head:
+      return {.name = "lm_head"};
+  }
+  return {};
 }
 
-// Whether a rank has all inputs of the map: it has a part of the outputs, or all. Of the others it
-// has a part of the inputs, and what it adds is a part of a sum over ranks.
-constexpr bool has_whole_inputs(Projection projection) {
-  return projection != Projection::o && projection != Projection::down &&
-         projection != Projection::shared_down && projection != Projection::expert_down &&
-         projection != Projection::embed;
-}
+inline constexpr std::size_t projection_count = [] {
+  std::size_t count = 0;
+  while (!info(static_cast<Projection>(count)).name.empty()) ++count;
+  return count;
+}();
+
+constexpr std::string_view name(Projection projection) { return info(projection).name; }
+constexpr bool is_expert(Projection projection) { return info(projection).of_experts; }
+constexpr bool has_whole_inputs(Projection projection) { return info(projection).whole_inputs; }
 
 struct Site {
   std::int32_t layer = -1;

@@ -7,19 +7,14 @@ namespace motley::model {
 
 // Grouped-query attention: queries of several heads share a key and value head.
 struct GroupedAttention final : Mixer {
-  Linear q, k, v, o;
+  Linear q, k, v, o;          // v: where values are projected
   tensor::Buffer qkv_memory;  // of load_linears
-  QkNorm qk_norm = QkNorm::none;
-  Norm q_norm, k_norm;
-  float clip = 0;  // 0: none
+  Norm q_norm, k_norm, v_norm;
   Vector sinks;
   std::int64_t heads = 0;  // of this rank, which may have none
   std::int64_t kv_heads = 0;
   bool first_of_kv = true;  // dist::HeadShard's
-  std::int64_t head_dim = 0;
-  std::int64_t window = 0;
-  float scale = 0;
-  bool rope_interleaved = false;
+  GroupedConfig sizes;      // with the heads of all ranks
 
   std::vector<MapGroup> maps() const override;
   std::vector<const Vector*> vectors() const override;
@@ -28,9 +23,19 @@ struct GroupedAttention final : Mixer {
   kernels::AttentionShape attention_shape(std::int64_t sequences) const override;
   Cost cost(const EqualSequences& step) const override;
   ValueId append(ValueId x, Builder& pass) const override;
+
+ private:
+  struct Heads {
+    ValueId q = ops::no_value, k = ops::no_value, v = ops::no_value;
+    ValueId gates = ops::no_value;
+  };
+  Heads append_projections(ValueId x, Builder& pass) const;
+  // Of values that are made from what k_proj gives.
+  ValueId append_values(ValueId keys, Builder& pass) const;
+  ValueId append_attend(const Heads& by_head, Builder& pass) const;
 };
 
-Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Config& config,
-                                                std::int32_t layer);
+Result<GroupedAttention> load_attention(WeightSource& source, const Config& config,
+                                        const GroupedConfig& sizes, std::int32_t layer);
 
 }  // namespace motley::model

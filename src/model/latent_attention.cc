@@ -10,21 +10,21 @@ namespace motley::model {
 
 using lora::Projection;
 
-Result<LatentAttention> load_latent_attention(WeightSource& source, const Config& config,
-                                              std::int32_t layer) {
-  const LatentConfig& sizes = config.latent;
+Result<LatentAttention> load_attention(WeightSource& source, const Config& config,
+                                       const LatentConfig& sizes, std::int32_t layer) {
   const std::string module = cat("model.layers.", layer, ".self_attn");
-  const std::int64_t heads = config.attention.heads;
+  const std::int64_t heads = sizes.heads;
   const Shard& shard = source.memory().shard;
+  const HeadPart part = heads_of(sizes, shard);
   Cut q_part;
   Cut kv_b_part;
   Cut o_part;
   if (shard.is_cut()) {
-    const dist::Range& own = shard.heads.heads;
+    const dist::Range& own = part.own.heads;
     q_part.rows = own.times(sizes.nope_dim + sizes.rope_dim);
     kv_b_part.rows = own.times(sizes.nope_dim + sizes.value_dim);
     o_part.columns = own.times(sizes.value_dim);
-    o_part.column_unit = shard.units.heads * sizes.value_dim;
+    o_part.column_unit = part.unit * sizes.value_dim;
   }
   const std::int64_t q_width = heads * (sizes.nope_dim + sizes.rope_dim);
   const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size,
@@ -70,10 +70,8 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
   }
   MOTLEY_TRY(block.o, load_linear(source, spec(Projection::o, "o_proj",
                                                {config.hidden, heads * sizes.value_dim}, o_part)));
-  block.heads = shard.heads.heads.size();
+  block.heads = part.own.heads.size();
   block.sizes = sizes;
-  block.scale = static_cast<float>(config.attention.scale);
-  block.rope_interleaved = config.rope.pairs == ops::RopeSpec::Pairs::interleaved;
   return block;
 }
 
@@ -189,9 +187,9 @@ void Appended::project(ValueId x) {
 void Appended::prepare(ValueId rounded, ValueId queries) {
   pass_.norm_in_place(block_.kv_a_norm, list().columns(rows_.kv, 0, sizes_.kv_rank));
   pass_.rotate(list().split_heads(list().columns(rows_.kv, sizes_.kv_rank, sizes_.rope_dim), 1),
-               block_.rope_interleaved);
+               block_.sizes.rope);
   pass_.store(list().split_heads(rows_.kv, 1), layer(), PageHalf::keys);
-  pass_.rotate(rows_.q_rope, block_.rope_interleaved);
+  pass_.rotate(rows_.q_rope, block_.sizes.rope);
   pass_.round(rounded, queries);
 }
 
@@ -225,13 +223,14 @@ void Appended::absorbed(ValueId attended) {
   through_kv_b(true, rows_.q_nope, heads("q_latent", DType::f32, latent),
                list().head_columns(queries, 0, latent));
   const ValueId latents = heads("attended_latents", DType::f32, latent);
-  list().append({.reads = {queries}, .writes = {latents}}, AttendOp{.layer = layer(),
-                                                                    .scale = block_.scale,
-                                                                    .window = 0,
-                                                                    .sinks = nullptr,
-                                                                    .values_in_keys = latent,
-                                                                    .queries = queries,
-                                                                    .out = latents});
+  list().append({.reads = {queries}, .writes = {latents}},
+                AttendOp{.layer = layer(),
+                         .scale = static_cast<float>(sizes_.scale),
+                         .window = 0,
+                         .sinks = nullptr,
+                         .values_in_keys = latent,
+                         .queries = queries,
+                         .out = latents});
   through_kv_b(false, latents, heads("attended_values", DType::f32, sizes_.value_dim), attended);
 }
 
@@ -252,7 +251,7 @@ void Appended::expanded(ValueId attended) {
   list().append({.reads = {own, labels}, .writes = {kept}},
                 ExpandLatentsOp{block_.kv_b, block_.expanding(), own, labels, kept});
   list().append({.reads = {queries, latents, kept}, .writes = {attended}},
-                AttendExpandedOp{.scale = block_.scale,
+                AttendExpandedOp{.scale = static_cast<float>(sizes_.scale),
                                  .key_width = sizes_.nope_dim,
                                  .value_width = sizes_.value_dim,
                                  .shared_width = sizes_.rope_dim,

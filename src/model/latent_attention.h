@@ -29,8 +29,6 @@ struct LatentAttention final : Mixer {
   Linear o;
   std::int64_t heads = 0;  // of this rank, which may have none
   LatentConfig sizes;
-  float scale = 0;
-  bool rope_interleaved = false;
 
   const quant::Weight& expanding() const { return kv_b_rounded ? *kv_b_rounded : kv_b.weight; }
 
@@ -48,7 +46,7 @@ struct LatentAttention final : Mixer {
   ValueId append(ValueId x, bool expands, Builder& pass) const;
 };
 
-Result<LatentAttention> load_latent_attention(WeightSource& source, const Config& config,
-                                              std::int32_t layer);
+Result<LatentAttention> load_attention(WeightSource& source, const Config& config,
+                                       const LatentConfig& sizes, std::int32_t layer);
 
 }  // namespace motley::model

@@ -35,9 +35,9 @@ class RandomBlock {
   tensor::CpuDevice device_{{.threads = 1}};  // outlives the block's vectors
 
  public:
-  RandomBlock(std::mt19937& random, const LatentConfig& sizes, std::int64_t heads,
-              std::int64_t hidden, bool interleaved)
+  RandomBlock(std::mt19937& random, const LatentConfig& sizes, std::int64_t hidden)
       : random_(&random) {
+    const std::int64_t heads = sizes.heads;
     block.sizes = sizes;
     block.heads = heads;
     const std::int64_t q_width = heads * (sizes.nope_dim + sizes.rope_dim);
@@ -53,8 +53,6 @@ class RandomBlock {
     block.kv_b =
         linear(Projection::kv_b, heads * (sizes.nope_dim + sizes.value_dim), sizes.kv_rank);
     block.o = linear(Projection::o, hidden, heads * sizes.value_dim);
-    block.scale = 0.9F;  // scores that are far from equal
-    block.rope_interleaved = interleaved;
   }
 
   LatentAttention block;
@@ -139,10 +137,11 @@ std::vector<Row> by_definition(const LatentAttention& block, const Use& use,
   const auto dn = static_cast<std::size_t>(block.sizes.nope_dim);
   const auto dr = static_cast<std::size_t>(block.sizes.rope_dim);
   const auto dv = static_cast<std::size_t>(block.sizes.value_dim);
+  const bool interleaved = block.sizes.rope.pairs == ops::RopeSpec::Pairs::interleaved;
   const auto rotate = [&](std::size_t position, std::span<double> x) {
     for (std::size_t i = 0; i < dr / 2; ++i) {
-      double& first = x[block.rope_interleaved ? 2 * i : i];
-      double& second = x[block.rope_interleaved ? 2 * i + 1 : i + dr / 2];
+      double& first = x[interleaved ? 2 * i : i];
+      double& second = x[interleaved ? 2 * i + 1 : i + dr / 2];
       const double angle = static_cast<double>(position) * double{frequencies[i]};
       const double kept = first;
       first = kept * std::cos(angle) - second * std::sin(angle);
@@ -178,7 +177,7 @@ std::vector<Row> by_definition(const LatentAttention& block, const Use& use,
         double score = 0;
         for (std::size_t i = 0; i < dn; ++i) score += query[i] * own[i];
         for (std::size_t i = 0; i < dr; ++i) score += query[dn + i] * rotated[at][i];
-        const double weight = std::exp(double{block.scale} * score);
+        const double weight = std::exp(block.sizes.scale * score);
         total += weight;
         for (std::size_t i = 0; i < dv; ++i) values[head * dv + i] += weight * own[dn + i];
       }
@@ -198,9 +197,7 @@ struct Sequence {
 
 struct Case {
   LatentConfig sizes;
-  std::int64_t heads = 1;
   std::int64_t hidden = 16;
-  bool interleaved = false;
 };
 
 class LatentAttentionForms : public testing::TestWithParam<Case> {
@@ -211,7 +208,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
   LatentAttentionForms() {
     world.context.kernels = &kernels::cpu_table();
     Builder pass(ops, world.context, {});
-    pass.rope_table(frequencies, rope.attention_factor, GetParam().sizes.rope_dim);
+    pass.add_rope_table(rope);
     const ValueId x = pass.value("x", DType::f32, GetParam().hidden);
     ops.set_external(x, 0);
     ops.set_external(made.block.append(x, true, pass), 1);
@@ -295,17 +292,11 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
   }
 
   std::mt19937 random{29};
-  RandomBlock made{random, GetParam().sizes, GetParam().heads, GetParam().hidden,
-                   GetParam().interleaved};
+  RandomBlock made{random, GetParam().sizes, GetParam().hidden};
   lora::Adapter plain_lora = kv_b_adapter(random, made.block, false);
   lora::Adapter dora = kv_b_adapter(random, made.block, true);
   lora::test::World world{DType::f32};
-  ops::RopeFrequencies rope =
-      ops::rope_frequencies({.pairs = GetParam().interleaved ? ops::RopeSpec::Pairs::interleaved
-                                                             : ops::RopeSpec::Pairs::half,
-                             .dims = GetParam().sizes.rope_dim,
-                             .base = 100.0});
-  Vector frequencies = Vector::create(rope.inverse_frequencies, world.device, nullptr).value();
+  RopeTable rope = RopeTable::create(GetParam().sizes.rope, world.device, nullptr).value();
   ops::OpList ops;  // x -> the layer's result, both external
   std::vector<Use> uses;
 };
@@ -317,6 +308,8 @@ TEST_P(LatentAttentionForms, BothEqualTheDefinition) {
   for (std::int32_t page = 0; page < pages; ++page)
     free_pages[static_cast<std::size_t>(page)] = page;
   std::ranges::shuffle(free_pages, random);
+  const std::vector<float> frequencies =
+      ops::rope_frequencies(GetParam().sizes.rope).inverse_frequencies;
   std::vector<std::vector<Row>> expected;
   for (std::size_t s = 0; s < 4; ++s) {
     Sequence sequence{.use = uses[s % 3 + s / 3]};
@@ -324,8 +317,7 @@ TEST_P(LatentAttentionForms, BothEqualTheDefinition) {
     const lora::test::Numbers x(DType::f32, 16, GetParam().hidden,
                                 lora::test::random_numbers(random, 16 * GetParam().hidden));
     for (std::int64_t t = 0; t < 16; ++t) sequence.x.push_back(lora::test::row_of_numbers(x, t));
-    expected.push_back(
-        by_definition(made.block, sequence.use, rope.inverse_frequencies, sequence.x));
+    expected.push_back(by_definition(made.block, sequence.use, frequencies, sequence.x));
     sequences.push_back(std::move(sequence));
   }
 
@@ -355,28 +347,32 @@ TEST_P(LatentAttentionForms, BothEqualTheDefinition) {
   }
 }
 
-LatentConfig sizes(std::int64_t q_rank, std::int64_t kv_rank, std::int64_t nope, std::int64_t rope,
-                   std::int64_t value) {
-  return {
-      .q_rank = q_rank, .kv_rank = kv_rank, .nope_dim = nope, .rope_dim = rope, .value_dim = value};
+// With scores that are far from equal.
+LatentConfig sizes(LatentConfig sizes, bool interleaved) {
+  sizes.scale = 0.9;
+  sizes.rope = {
+      .pairs = interleaved ? ops::RopeSpec::Pairs::interleaved : ops::RopeSpec::Pairs::half,
+      .dims = sizes.rope_dim,
+      .base = 100.0};
+  return sizes;
 }
 
 INSTANTIATE_TEST_SUITE_P(Blocks, LatentAttentionForms,
-                         testing::Values(Case{sizes(0, 16, 8, 4, 8), 1, 16, false},
-                                         Case{sizes(0, 13, 7, 6, 5), 3, 19, true},
-                                         Case{sizes(11, 9, 5, 2, 11), 2, 23, false},
-                                         Case{sizes(24, 33, 17, 10, 9), 3, 31, true}),
+                         testing::Values(Case{sizes({1, 0, 16, 8, 4, 8}, false), 16},
+                                         Case{sizes({3, 0, 13, 7, 6, 5}, true), 19},
+                                         Case{sizes({2, 11, 9, 5, 2, 11}, false), 23},
+                                         Case{sizes({3, 24, 33, 17, 10, 9}, true), 31}),
                          [](const testing::TestParamInfo<Case>& test) {
-                           const Case& shape = test.param;
-                           return cat(shape.heads, "_heads_q_rank_", shape.sizes.q_rank,
-                                      "_kv_rank_", shape.sizes.kv_rank);
+                           const LatentConfig& shape = test.param.sizes;
+                           return cat(shape.heads, "_heads_q_rank_", shape.q_rank, "_kv_rank_",
+                                      shape.kv_rank);
                          });
 
 TEST(AttentionShape, IsWhatTheLayersKernelsRead) {
   GroupedAttention grouped;
   grouped.heads = 12;
   grouped.kv_heads = 3;
-  grouped.head_dim = 64;
+  grouped.sizes.head_dim = 64;
   const kernels::AttentionShape of_grouped = grouped.attention_shape(5);
   EXPECT_EQ(of_grouped.sequences, 5);
   EXPECT_EQ(of_grouped.heads, 12);

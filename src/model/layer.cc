@@ -18,12 +18,12 @@ Result<std::unique_ptr<Mixer>> load_mixer(WeightSource& source, const Config& co
     MOTLEY_TRY(std::unique_ptr<Mixer> mixer, other(source, config, layer));
     if (mixer != nullptr) return mixer;
   }
-  if (config.latent_attention) {
-    MOTLEY_TRY(LatentAttention block, load_latent_attention(source, config, layer));
-    return std::unique_ptr<Mixer>(owned(std::move(block)));
-  }
-  MOTLEY_TRY(GroupedAttention block, load_grouped_attention(source, config, layer));
-  return std::unique_ptr<Mixer>(owned(std::move(block)));
+  return std::visit(
+      [&](const auto& sizes) -> Result<std::unique_ptr<Mixer>> {
+        MOTLEY_TRY(auto mixer, load_attention(source, config, sizes, layer));
+        return std::unique_ptr<Mixer>(owned(std::move(mixer)));
+      },
+      config.mixer(layer));
 }
 
 Result<std::unique_ptr<Block>> load_feed_forward(WeightSource& source, const Config& config,

@@ -141,9 +141,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   MOTLEY_TRY_VOID(load_head(source));
   MOTLEY_TRY_VOID(
       source.finish([&](std::string_view name) { return is_skipped(name, config_.layers); }));
-  const ops::RopeFrequencies rope = ops::rope_frequencies(config_.rope);
-  MOTLEY_TRY(rope_frequencies_, Vector::create(rope.inverse_frequencies, device, uploader.get()));
-  rope_attention_factor_ = rope.attention_factor;
+  MOTLEY_TRY_VOID(make_rope_tables(uploader.get()));
   if (uploader != nullptr) MOTLEY_TRY_VOID(uploader->finish());
   if (source.decoded() > 0)
     log::info("model.decoded", {{"weights", source.decoded()}, {"to", "bf16"}});
@@ -241,6 +239,20 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
   return {};
 }
 
+// One for each way in which mixers rotate.
+Result<void> Model::make_rope_tables(quant::Uploader* uploader) {
+  for (const MixerConfig& each : config_.mixers) {
+    const ops::RopeSpec& spec =
+        std::visit([](const auto& mixer) -> const ops::RopeSpec& { return mixer.rope; }, each);
+    if (spec.dims == 0 ||
+        std::ranges::find(rope_tables_, spec, &RopeTable::spec) != rope_tables_.end())
+      continue;
+    MOTLEY_TRY(RopeTable table, RopeTable::create(spec, *device_, uploader));
+    rope_tables_.push_back(std::move(table));
+  }
+  return {};
+}
+
 std::string Model::describe_backends() const {
   std::map<std::string, int> layers_of;
   for_each_moe(layers_, [&](const MoeBlock& block, std::size_t) {
@@ -315,7 +327,7 @@ enum External : std::uint8_t { sum, addend, logits, external_count };
 
 void Model::list_ops() {
   Builder pass(layer_ops_, context({}), {.activations = activations(), .kv = kv_type()});
-  pass.rope_table(rope_frequencies_, rope_attention_factor_, config_.rope.dims);
+  for (const RopeTable& table : rope_tables_) pass.add_rope_table(table);
   const std::optional<dist::Range>& part = embedding_.cut.rows;
   Residual hidden{.sum = pass.embed(embedding_, part ? std::optional(part->begin) : std::nullopt)};
   for (const Layer& layer : layers_) hidden = layer.append(hidden, pass);

@@ -13,6 +13,7 @@
 #include "model/config/config.h"
 #include "model/forward/forward.h"
 #include "model/layer.h"
+#include "model/rope_table.h"
 #include "model/shard.h"
 #include "model/step.h"
 #include "model/weights/random_weights.h"
@@ -148,6 +149,7 @@ class Model {
             .batch_invariant = batch_invariant_,
             .ranks = ranks_};
   }
+  Result<void> make_rope_tables(quant::Uploader* uploader);
   void list_ops();
 
   Config config_;
@@ -170,8 +172,7 @@ class Model {
   std::vector<Layer> layers_;
   Norm final_norm_;
   Linear head_;
-  Vector rope_frequencies_;
-  float rope_attention_factor_ = 1;
+  std::vector<RopeTable> rope_tables_;  // at fixed addresses once they are made
   std::vector<CacheLayout> cache_layouts_;
   std::vector<StateShape> state_shapes_;
   std::unique_ptr<lora::BaseView> base_view_;

@@ -79,12 +79,6 @@ Result<Shard> shard_of(const Config& config, const Ranks& of) {
                    cat(parts, " ranks are more than the model's ", name, " of ", width), "--tp",
                    "use fewer ranks");
   }
-  const AttentionConfig& attention = config.attention;
-  const auto deal_heads = [&](int part) -> dist::HeadShard {
-    if (config.latent_attention)
-      return {.heads = dist::deal(attention.heads, ranks, part), .kv_heads = {0, 1}};
-    return dist::deal_heads(attention.heads, attention.kv_heads, ranks, part);
-  };
   const dist::ExpertShard experts =
       dist::deal_experts(config.moe.router.experts, expert_groups, ranks, rank);
   const auto deal = [&](std::int64_t count) { return dist::deal(count, ranks, rank); };
@@ -98,24 +92,67 @@ Result<Shard> shard_of(const Config& config, const Ranks& of) {
   const MoeConfig& moe = config.moe;
   Shard shard{.rank = rank,
               .ranks = ranks,
-              .heads = deal_heads(rank),
               .dense = deal_width(config.dense_intermediate, ranks, rank),
               .experts = experts,
               .expert_columns = deal_width(config.moe.intermediate, experts.ranks, experts.rank),
               .shared_expert = deal_width(config.moe.shared_intermediate, ranks, rank),
               .vocabulary = deal(config.vocabulary),
               .units = {}};
-  shard.units = {.heads = unit_of(ranks, [&](int part) { return deal_heads(part).heads; }),
-                 .dense = width_unit(config.dense_intermediate, ranks),
+  shard.units = {.dense = width_unit(config.dense_intermediate, ranks),
                  .expert_columns = width_unit(moe.intermediate, experts.ranks),
                  .shared_expert = width_unit(moe.shared_intermediate, ranks)};
   return shard;
 }
 
+namespace {
+
+HeadPart part_of(const Shard& shard, FunctionRef<dist::HeadShard(int)> deal) {
+  return {.own = deal(shard.rank),
+          .unit = unit_of(shard.ranks, [&](int rank) { return deal(rank).heads; })};
+}
+
+// Adds what a mixer's heads are called, once for mixers that have equally many.
+struct HeadNames {
+  const Shard& shard;
+  std::vector<std::string>& parts;
+
+  void add(std::string name) const {
+    if (std::ranges::find(parts, name) == parts.end()) parts.push_back(std::move(name));
+  }
+  void operator()(const GroupedConfig& mixer) const {
+    const HeadPart part = heads_of(mixer, shard);
+    add(range_of("heads", part.own.heads, mixer.heads));
+    add(range_of("KV heads", part.own.kv_heads, mixer.kv_heads));
+  }
+  void operator()(const LatentConfig& mixer) const {
+    add(range_of("heads", heads_of(mixer, shard).own.heads, mixer.heads));
+  }
+};
+
+}  // namespace
+
+HeadPart heads_of(const GroupedConfig& mixer, const Shard& shard) {
+  return part_of(shard, [&](int rank) {
+    return dist::deal_heads(mixer.heads, mixer.kv_heads, shard.ranks, rank);
+  });
+}
+
+HeadPart heads_of(const LatentConfig& mixer, const Shard& shard) {
+  return part_of(shard, [&](int rank) -> dist::HeadShard {
+    return {.heads = dist::deal(mixer.heads, shard.ranks, rank), .kv_heads = {0, 1}};
+  });
+}
+
+bool has_heads(const Config& config, const Shard& shard) {
+  return std::ranges::all_of(config.mixers, [&](const MixerConfig& each) {
+    return std::visit([&](const auto& mixer) { return !heads_of(mixer, shard).own.heads.empty(); },
+                      each);
+  });
+}
+
 std::string describe(const Shard& shard, const Config& config) {
-  std::vector<std::string> parts{range_of("heads", shard.heads.heads, config.attention.heads)};
-  if (!config.latent_attention)
-    parts.push_back(range_of("KV heads", shard.heads.kv_heads, config.attention.kv_heads));
+  std::vector<std::string> parts;
+  for (const MixerConfig& mixer : config.mixers) std::visit(HeadNames{shard, parts}, mixer);
   if (std::ranges::count(config.moe_layers, false) > 0 || config.dense_and_experts)
     parts.push_back(range_of("dense columns", shard.dense, config.dense_intermediate));
   if (config.has_experts() && shard.deals_experts())

@@ -15,15 +15,13 @@ namespace motley::model {
 struct Shard {
   int rank = 0;
   int ranks = 1;
-  dist::HeadShard heads;       // of latent attention the KV head is every rank's
   dist::Range dense;           // of dense blocks' intermediate size
   dist::ExpertShard experts;   // routed ones
   dist::Range expert_columns;  // of their intermediate size
   dist::Range shared_expert;   // of a shared expert's
   dist::Range vocabulary;      // of the embedding and the head
-  // Every rank's part begins at a multiple of so many heads or columns.
+  // Every rank's part begins at a multiple of so many columns.
   struct Units {
-    std::int64_t heads = 0;
     std::int64_t dense = 0;
     std::int64_t expert_columns = 0;
     std::int64_t shared_expert = 0;
@@ -48,6 +46,17 @@ struct Ranks {
 // that most formats' groups and blocks stay whole or are cut into equal ones, and a GPU's kernels
 // find the widths that they like.
 Result<Shard> shard_of(const Config& config, const Ranks& ranks);
+
+// The heads of a mixer that a rank has. Every rank's begin at a multiple of `unit`.
+struct HeadPart {
+  dist::HeadShard own;
+  std::int64_t unit = 0;
+};
+HeadPart heads_of(const GroupedConfig& mixer, const Shard& shard);
+// The KV head is every rank's.
+HeadPart heads_of(const LatentConfig& mixer, const Shard& shard);
+// Whether the rank has heads of all mixers of the model.
+bool has_heads(const Config& config, const Shard& shard);
 
 // A rank's part of a matrix [out, in]. Nothing: all of them.
 struct Cut {

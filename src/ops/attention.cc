@@ -158,6 +158,13 @@ DType query_type(const Context& context, DType type, const PagedWidths& widths) 
 namespace {
 
 // Everything except keys and values.
+kernels::HeadGates gates_of(const tensor::ConstTensor& gates, const tensor::Tensor& out) {
+  if (gates.bytes() == nullptr) return {};
+  MOTLEY_CHECK(gates.dtype() == DType::f32 && gates.shape() == out.shape() && gates.stride(2) == 1,
+               "a gate for each column of the result");
+  return {.data = gates.data<float>(), .stride = gates.stride(0), .head_stride = gates.stride(1)};
+}
+
 kernels::Attention call_of(const Context& context, const PagedRows& rows,
                            const tensor::ConstTensor& q, const AttentionOptions& options,
                            const tensor::Tensor& out) {
@@ -174,6 +181,7 @@ kernels::Attention call_of(const Context& context, const PagedRows& rows,
           .scale = options.scale,
           .window = options.window,
           .sinks = options.sinks,
+          .gates = gates_of(options.gates, out),
           .q = q.bytes(),
           .q_type = q.dtype(),
           .q_stride = q.stride(0),

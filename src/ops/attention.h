@@ -121,6 +121,7 @@ struct AttentionOptions {
   float scale = 1.0F;            // of q . k
   std::int64_t window = 0;       // 0: all positions; else the last `window`, own included
   const float* sinks = nullptr;  // [heads], or null
+  tensor::ConstTensor gates{};   // f32, as out: their sigmoids multiply out; or nothing
   kernels::AttentionScratch scratch{};
 };
 

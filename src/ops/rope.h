@@ -33,6 +33,8 @@ struct RopeSpec {
   double attention_factor = 0.0;
   double mscale = 0.0;
   double mscale_all_dim = 0.0;
+
+  friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
 // The result of a spec: cos and sin of positions * inverse_frequencies, times attention_factor.

@@ -140,7 +140,7 @@ void Runner::share_shrinks() {
   for (int rank = 1; rank < others.ranks(); ++rank) {
     const model::Model& other = others.model(rank);
     shared.experts = shared.experts && model_->shrinks_alike(other);
-    shared.dense = shared.dense && !other.shard().heads.heads.empty();
+    shared.dense = shared.dense && model::has_heads(other.config(), other.shard());
   }
   if (model_->tuning() != nullptr) shared.from_rows = model_->tuning()->shared_shrinks_from;
   const auto set = [&](Runner& runner) -> Result<void> {

@@ -89,7 +89,7 @@ class DeltaNet final : public Recurrent {
 
  private:
   std::int64_t heads() const { return parts_.kv_heads; }
-  std::int64_t width() const { return parts_.head_dim; }
+  std::int64_t width() const { return parts_.sizes.head_dim; }
   std::int64_t channels() const { return heads() * width(); }
 
   model::Vector filter_, no_bias_, decay_, decay_bias_;
@@ -137,7 +137,9 @@ Result<std::unique_ptr<model::Mixer>> load_recurrent_mixer(model::WeightSource& 
                                                            const model::Config& config,
                                                            std::int32_t layer) {
   if (layer > 1) return std::unique_ptr<model::Mixer>();
-  MOTLEY_TRY(GroupedAttention parts, model::load_grouped_attention(source, config, layer));
+  MOTLEY_TRY(GroupedAttention parts,
+             model::load_attention(source, config,
+                                   std::get<model::GroupedConfig>(config.mixer(layer)), layer));
   if (layer == 1)
     return std::unique_ptr<model::Mixer>(std::make_unique<Average>(std::move(parts), source));
   return std::unique_ptr<model::Mixer>(std::make_unique<DeltaNet>(std::move(parts), source));

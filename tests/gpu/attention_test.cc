@@ -72,6 +72,7 @@ std::vector<AttentionCase> tile_cases() {
        .sinks = true,
        .lengths = {400, 33, 129}},
       {.heads = 7, .kv_heads = 1, .key_width = 64, .value_width = 64, .out_type = DType::bf16},
+      {.heads = 8, .kv_heads = 2, .gated = true, .lengths = {1, 70, 300, 17}},
       {.heads = 4, .kv_heads = 4, .key_width = 192, .value_width = 128, .lengths = {200, 65}},
       {.heads = 2,
        .kv_heads = 2,
@@ -86,6 +87,45 @@ std::vector<AttentionCase> tile_cases() {
        .out_type = DType::bf16,
        .shared_width = 64,
        .lengths = {200, 65, 3}},
+      {.heads = 16, .kv_heads = 2, .key_width = 256, .value_width = 256, .lengths = {300, 70, 17}},
+      {.heads = 16,
+       .kv_heads = 8,
+       .key_width = 256,
+       .value_width = 256,
+       .q_type = DType::bf16,
+       .out_type = DType::bf16,
+       .window = 100,
+       .gated = true,
+       .page_tokens = 32,
+       .lengths = {5, 700, 64}},
+      {.heads = 27,
+       .kv_heads = 1,
+       .key_width = 256,
+       .value_width = 256,
+       .sinks = true,
+       .lengths = {150, 65}},
+      {.heads = 16,
+       .kv_heads = 2,
+       .key_width = 512,
+       .value_width = 512,
+       .gated = true,
+       .lengths = {300, 70, 17}},
+      {.heads = 5,
+       .kv_heads = 1,
+       .key_width = 512,
+       .value_width = 512,
+       .q_type = DType::bf16,
+       .out_type = DType::bf16,
+       .window = 200,
+       .sinks = true,
+       .page_tokens = 64,
+       .lengths = {350, 6}},
+      {.heads = 40,
+       .kv_heads = 1,
+       .key_width = 512,
+       .value_width = 512,
+       .values_in_keys = true,
+       .lengths = {90, 300}},
       {.heads = 16,
        .kv_heads = 1,
        .key_width = 576,
@@ -216,6 +256,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(KernelCase{8, 2, 128, 128, 1}, KernelCase{8, 2, 128, 128, 2},
                     KernelCase{7, 1, 64, 64, 1}, KernelCase{4, 4, 192, 128, 5},
                     KernelCase{16, 2, 128, 128, 2}, KernelCase{16, 1, 128, 128, 2},
+                    KernelCase{16, 2, 256, 256, 1}, KernelCase{5, 1, 256, 256, 3},
+                    KernelCase{16, 1, 256, 256, 2}, KernelCase{8, 1, 512, 512, 2},
                     KernelCase{16, 1, 576, 512, 1}, KernelCase{2, 1, 576, 512, 7}),
     [](const auto& of) {
       const KernelCase& each = of.param;
@@ -228,6 +270,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(GpuAttentionKernels, OfOneArithmeticGiveTheSameBits) {
   const KernelCase& of = GetParam();
   const bool latent = of.key_width == 576;
+  const bool wide = of.value_width == 512;
   AttentionWorld world({.heads = of.heads,
                         .kv_heads = of.kv_heads,
                         .key_width = of.key_width,
@@ -238,7 +281,7 @@ TEST_P(GpuAttentionKernels, OfOneArithmeticGiveTheSameBits) {
   Pieces pieces = world.last();
   for (AttentionPiece& piece : pieces) piece.begin = piece.end - of.rows;
   const kernels::Arithmetic arithmetic =
-      latent ? kernels::cuda::attention_of_latents : kernels::cuda::attention_in_units;
+      wide ? kernels::cuda::attention_of_wide_values : kernels::cuda::attention_in_units;
   std::vector<float> first;
   int ran = 0;
   for (const kernels::cuda::AttentionThreshold& row : kernels::cuda::attention_thresholds) {
@@ -258,58 +301,79 @@ TEST_P(GpuAttentionKernels, OfOneArithmeticGiveTheSameBits) {
 
 // A graph is told bounds only.
 TEST(GpuAttention, FewRowsKeepTheirBitsInAnyCompany) {
-  AttentionWorld world({.heads = 32, .kv_heads = 4, .lengths = {1500, 40, 513, 256, 257}}, 60);
-  const Pieces together = world.last();
-  const std::vector<float> all = world.run(together, {});
-  EXPECT_TRUE(same_bits(all, world.run(together, {.scratch = false})));
-  EXPECT_TRUE(same_bits(all, world.run(together, {.more_rows = 200})));
-  EXPECT_TRUE(same_bits(all, world.run(together, {.max_rows = 500})));
-  std::vector<float> alone;
-  for (const AttentionPiece& piece : together) {
-    const std::vector<float> row = world.run({piece}, {});
-    alone.insert(alone.end(), row.begin(), row.end());
+  for (const std::int64_t width : {128, 256}) {
+    SCOPED_TRACE(width);
+    AttentionWorld world({.heads = 32,
+                          .kv_heads = 4,
+                          .key_width = width,
+                          .value_width = width,
+                          .gated = width == 256,
+                          .lengths = {1500, 40, 513, 256, 257}},
+                         60);
+    const Pieces together = world.last();
+    const std::vector<float> all = world.run(together, {});
+    EXPECT_TRUE(same_bits(all, world.run(together, {.scratch = false})));
+    EXPECT_TRUE(same_bits(all, world.run(together, {.more_rows = 200})));
+    EXPECT_TRUE(same_bits(all, world.run(together, {.max_rows = 500})));
+    std::vector<float> alone;
+    for (const AttentionPiece& piece : together) {
+      const std::vector<float> row = world.run({piece}, {});
+      alone.insert(alone.end(), row.begin(), row.end());
+    }
+    EXPECT_TRUE(same_bits(all, alone));
   }
-  EXPECT_TRUE(same_bits(all, alone));
 }
 
 // Units grow with the position; their cuts at 8192 and 65536 are passed here.
 TEST(GpuAttention, LongSequencesAreCutWhereverItSuits) {
-  const AttentionCase shape{
-      .heads = 4, .kv_heads = 1, .key_width = 64, .value_width = 64, .lengths = {70'000, 9000}};
-  AttentionWorld world(shape, 70);
-  const Pieces last = {{0, 69'999, 70'000}, {1, 8999, 9000}};
-  const std::vector<float> cut = world.run(last, {});
-  EXPECT_TRUE(same_bits(cut, world.run(last, {.scratch = false})));
-  expect_close(cut, world.expected(last), shape, 1.0 / 512);
+  for (const std::int64_t width : {64, 256}) {
+    SCOPED_TRACE(width);
+    const AttentionCase shape{.heads = 4,
+                              .kv_heads = 1,
+                              .key_width = width,
+                              .value_width = width,
+                              .lengths = {70'000, 9000}};
+    AttentionWorld world(shape, 70);
+    const Pieces last = {{0, 69'999, 70'000}, {1, 8999, 9000}};
+    const std::vector<float> cut = world.run(last, {});
+    EXPECT_TRUE(same_bits(cut, world.run(last, {.scratch = false})));
+    expect_close(cut, world.expected(last), shape, 1.0 / 512);
+  }
 }
 
 // More items than blocks, of which a tile's last joins all; then fewer, that wait for each other.
-TEST(GpuAttention, LatentsOfFewRowsAreCutWhereverItSuits) {
-  for (const std::vector<std::int64_t>& lengths :
-       {std::vector<std::int64_t>(100, 300), std::vector<std::int64_t>{12'000, 65, 700}}) {
-    const AttentionCase shape{.heads = 2,
-                              .kv_heads = 1,
-                              .key_width = 576,
-                              .value_width = 512,
-                              .values_in_keys = true,
-                              .lengths = lengths};
-    AttentionWorld world(shape, 72);
-    const std::vector<float> expected = world.expected(world.last());
-    const std::vector<float> cut = world.run(world.last(), {});
-    expect_close(cut, expected, shape);
-    EXPECT_TRUE(same_bits(cut, world.run(world.last(), {})));
-    expect_close(world.run(world.last(), {.scratch = false}), expected, shape);
+TEST(GpuAttention, FewRowsOfWideValuesAreCutWhereverItSuits) {
+  for (const bool latent : {false, true}) {
+    for (const std::vector<std::int64_t>& lengths :
+         {std::vector<std::int64_t>(100, 300), std::vector<std::int64_t>{12'000, 65, 700}}) {
+      SCOPED_TRACE(cat(latent ? "latents, " : "", lengths.size(), " sequences"));
+      const AttentionCase shape{.heads = 2,
+                                .kv_heads = 1,
+                                .key_width = latent ? 576 : 512,
+                                .value_width = 512,
+                                .values_in_keys = latent,
+                                .lengths = lengths};
+      AttentionWorld world(shape, 72);
+      const std::vector<float> expected = world.expected(world.last());
+      const std::vector<float> cut = world.run(world.last(), {});
+      expect_close(cut, expected, shape);
+      EXPECT_TRUE(same_bits(cut, world.run(world.last(), {})));
+      expect_close(world.run(world.last(), {.scratch = false}), expected, shape);
+    }
   }
 }
 
 // A window begins anywhere in a unit: what lies before it in the unit is in no chunk.
 TEST(GpuAttention, WindowsFarFromTheBeginningAreSplitAnywhere) {
-  for (const auto& [heads, length] :
-       {std::pair<std::int64_t, std::int64_t>{16, 9000}, {8, 66'100}}) {
+  struct Far {
+    std::int64_t heads, width, length;
+  };
+  for (const auto& [heads, width, length] :
+       {Far{16, 64, 9000}, Far{8, 64, 66'100}, Far{8, 256, 9000}, Far{8, 512, 9000}}) {
     const AttentionCase shape{.heads = heads,
                               .kv_heads = heads / 8,
-                              .key_width = 64,
-                              .value_width = 64,
+                              .key_width = width,
+                              .value_width = width,
                               .window = 128,
                               .sinks = true,
                               .lengths = {length}};
@@ -318,7 +382,8 @@ TEST(GpuAttention, WindowsFarFromTheBeginningAreSplitAnywhere) {
       const Pieces last = {{0, length - rows, length}};
       const std::vector<float> expected = world.expected(last);
       for (const bool batch_invariant : {false, true}) {
-        SCOPED_TRACE(cat(rows, " rows of ", length, ", batch-invariant ", batch_invariant));
+        SCOPED_TRACE(cat(rows, " rows of ", length, ", width ", width, ", batch-invariant ",
+                         batch_invariant));
         expect_close(world.run(last, {.batch_invariant = batch_invariant}), expected, shape);
       }
     }

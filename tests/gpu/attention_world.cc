@@ -159,6 +159,7 @@ AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) :
     }
   }
   queries_ = random_numbers(random, positions * shape.heads * shape.key_width, 2);
+  if (shape.gated) gates_ = random_numbers(random, positions * shape.heads * shape.value_width, 4);
   keys_ = random_numbers(random, positions * shape.kv_heads * shape.key_width, 2);
   for (std::size_t at = 0; shape.shared_width > 0 && at < keys_.size();
        at += static_cast<std::size_t>(shape.key_width)) {
@@ -294,6 +295,19 @@ std::vector<AttentionPiece> AttentionWorld::last() const {
   return pieces;
 }
 
+// [rows, heads, 2, value_width], of which the second halves are nothing.
+std::vector<float> AttentionWorld::gates_of(const std::vector<AttentionPiece>& pieces) const {
+  std::vector<float> all;
+  if (!shape_.gated) return all;
+  const std::int64_t width = shape_.value_width;
+  const std::vector<float> gates = gather(gates_, first_, pieces, shape_.heads * width, 0);
+  for (auto head = gates.begin(); head != gates.end(); head += width) {
+    all.insert(all.end(), head, head + width);
+    all.insert(all.end(), static_cast<std::size_t>(width), std::nanf(""));
+  }
+  return all;
+}
+
 std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces,
                                        const AttentionRun& how) {
   const Rows rows(pieces);
@@ -314,6 +328,8 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
       gather(queries_, first_, pieces, shape_.heads * shape_.key_width, row_gap), shape_.q_type);
   const DeviceArray<std::byte> out(
       static_cast<std::size_t>((count + how.more_rows) * out_stride * bytes_of(shape_.out_type)));
+  const std::int64_t gate_stride = 2 * shape_.heads * shape_.value_width;
+  const DeviceArray<std::byte> gates = to_device(gates_of(pieces), DType::f32);
   partials_.poison();
   const kernels::Pages keys = pages_of(stored_keys());
   const kernels::PagedTail tail = tail_of(stored_keys());
@@ -338,6 +354,9 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
       .scale = 0.6F / std::sqrt(static_cast<float>(shape_.key_width)),
       .window = shape_.window,
       .sinks = shape_.sinks ? device_sinks_.data() : nullptr,
+      .gates = {.data = shape_.gated ? reinterpret_cast<const float*>(gates.data()) : nullptr,
+                .stride = gate_stride,
+                .head_stride = 2 * shape_.value_width},
       .q = q.data(),
       .q_type = shape_.q_type,
       .q_stride = q_stride,
@@ -386,6 +405,7 @@ std::vector<float> AttentionWorld::expected(const std::vector<AttentionPiece>& p
   const std::vector<float> q = gather(queries_, first_, pieces, shape_.heads * shape_.key_width, 0);
   std::vector<float> out(rows.positions.size() *
                          static_cast<std::size_t>(shape_.heads * shape_.value_width));
+  const std::vector<float> gates = gates_of(pieces);
   const kernels::Pages k = host_pages(keys, shape_.key_width);
   kernels::cpu_table().attention(
       {.sequences = {.count = std::ssize(pieces),
@@ -401,6 +421,9 @@ std::vector<float> AttentionWorld::expected(const std::vector<AttentionPiece>& p
        .scale = 0.6F / std::sqrt(static_cast<float>(shape_.key_width)),
        .window = shape_.window,
        .sinks = shape_.sinks ? sinks_.data() : nullptr,
+       .gates = {.data = shape_.gated ? gates.data() : nullptr,
+                 .stride = 2 * shape_.heads * shape_.value_width,
+                 .head_stride = 2 * shape_.value_width},
        .q = q.data(),
        .q_stride = shape_.heads * shape_.key_width,
        .q_head_stride = shape_.key_width,

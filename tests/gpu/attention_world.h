@@ -21,6 +21,7 @@ struct AttentionCase {
   DType out_type = DType::f32;
   std::int64_t window = 0;
   bool sinks = false;
+  bool gated = false;  // a head's query and its gate side by side
   bool values_in_keys = false;
   // Keys and values are numbers that codes hold, whatever type their pages have: in f8_e4m3 nothing
   // more is rounded. Of latents the columns behind the values are bf16's.
@@ -89,6 +90,7 @@ class AttentionWorld {
   std::int64_t page_bytes(const Stored& stored) const;
   kernels::Pages pages_of(const Stored& stored) const;
   kernels::PagedTail tail_of(const Stored& stored) const;
+  std::vector<float> gates_of(const std::vector<AttentionPiece>& pieces) const;
   bool coded() const { return shape_.kv_type == DType::f8_e4m3; }
   // Of a latent kept as codes: what is no value.
   std::int64_t tail_width() const {
@@ -103,7 +105,7 @@ class AttentionWorld {
   std::vector<std::int32_t> table_;  // of every sequence
   std::vector<std::int64_t> first_;  // of each sequence in the arrays below
   // Every position of every sequence, f32 with values that bf16 holds.
-  std::vector<float> queries_, keys_, values_;
+  std::vector<float> queries_, gates_, keys_, values_;
   std::vector<float> sinks_;
   DeviceArray<std::byte> device_keys_, device_shared_keys_, device_values_;
   DeviceArray<float> device_sinks_;

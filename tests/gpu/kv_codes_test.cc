@@ -239,7 +239,7 @@ TEST(GpuKvCodes, PositionsAreGatheredAsTheCpuDoes) {
 
 std::vector<AttentionCase> coded_cases() {
   const AttentionCase codes{.kv_type = DType::f8_e4m3, .q_type = DType::bf16, .code_numbers = true};
-  std::vector<AttentionCase> cases(7, codes);
+  std::vector<AttentionCase> cases(11, codes);
   cases[0].lengths = {1, 70, 300, 64, 17};
   cases[1].heads = 6;
   cases[1].out_type = DType::bf16;
@@ -269,6 +269,21 @@ std::vector<AttentionCase> coded_cases() {
   cases[6].heads = 128;
   cases[6].out_type = DType::bf16;
   cases[6].lengths = {70, 9};
+  for (std::size_t i = 7; i < cases.size(); ++i)
+    cases[i].key_width = cases[i].value_width = i % 2 == 1 ? 256 : 512;
+  cases[7].gated = true;
+  cases[7].lengths = {300, 70, 17};
+  cases[8].lengths = {300, 70, 17};
+  cases[9].heads = 16;
+  cases[9].kv_heads = 1;
+  cases[9].out_type = DType::bf16;
+  cases[9].window = 100;
+  cases[9].lengths = {700, 5};
+  cases[10].heads = 16;
+  cases[10].kv_heads = 1;
+  cases[10].sinks = true;
+  cases[10].page_tokens = 64;
+  cases[10].lengths = {1200, 90};
   return cases;
 }
 
@@ -342,7 +357,7 @@ TEST(GpuKvCodes, PlainAttentionAgreesWithTheCpu) {
 
 // A checkpoint's scales are no powers of two: they multiply scores and sums at the end.
 TEST(GpuKvCodes, FixedScalesAgreeWithTheCpu) {
-  for (const std::int64_t width : {64, 128}) {
+  for (const std::int64_t width : {64, 128, 256}) {
     const AttentionCase shape{.heads = 8,
                               .kv_heads = 2,
                               .key_width = width,
@@ -387,7 +402,7 @@ TEST(GpuKvCodes, AttentionHasTheBitsOfPagesInBf16) {
 
 // Few rows and many have one order of sums, so heads wait for no company.
 TEST(GpuKvCodes, OneOrderServesPromptsAndDecoding) {
-  for (const std::int64_t width : {64, 128}) {
+  for (const std::int64_t width : {64, 128, 256}) {
     const AttentionCase shape{.heads = 8,
                               .kv_heads = 2,
                               .key_width = width,

@@ -37,7 +37,14 @@ constexpr std::int64_t heads = 4;
 constexpr std::int64_t hidden = 256;
 constexpr std::int64_t page_tokens = 16;
 constexpr model::LatentConfig sizes{
-    .q_rank = 0, .kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+    .heads = heads,
+    .q_rank = 0,
+    .kv_rank = 512,
+    .nope_dim = 128,
+    .rope_dim = 64,
+    .value_dim = 128,
+    .scale = 0.25,  // scores that are far from equal
+    .rope = {.pairs = ops::RopeSpec::Pairs::interleaved, .dims = 64, .base = 100.0}};
 constexpr std::int64_t latent_width = sizes.kv_rank + sizes.rope_dim;
 
 template <class T>
@@ -56,9 +63,6 @@ class BothBlocks {
     for (LatentAttention* const block : {&host, &device}) {
       block->sizes = sizes;
       block->heads = heads;
-      // Scores that are far from equal.
-      block->scale = 0.25F;
-      block->rope_interleaved = true;
     }
     host.q.emplace();
     device.q.emplace();
@@ -74,12 +78,8 @@ class BothBlocks {
     for (float& number : norm) number = 1 + number / 4;
     host.kv_a_norm.weight = model::Vector::create(norm, cpu_, nullptr).value();
     device.kv_a_norm.weight = model::Vector::create(norm, gpu, uploader_.get()).value();
-    const std::vector<float> frequencies =
-        ops::rope_frequencies(
-            {.pairs = ops::RopeSpec::Pairs::interleaved, .dims = sizes.rope_dim, .base = 100.0})
-            .inverse_frequencies;
-    host_frequencies = model::Vector::create(frequencies, cpu_, nullptr).value();
-    device_frequencies = model::Vector::create(frequencies, gpu, uploader_.get()).value();
+    host_rope = model::RopeTable::create(sizes.rope, cpu_, nullptr).value();
+    device_rope = model::RopeTable::create(sizes.rope, gpu, uploader_.get()).value();
     uploader_->finish().value();
   }
 
@@ -90,7 +90,7 @@ class BothBlocks {
 
  public:
   LatentAttention host, device;
-  model::Vector host_frequencies, device_frequencies;
+  model::RopeTable host_rope, device_rope;
 
  private:
   void make(std::mt19937& random, Projection projection, std::int64_t out, std::int64_t in,
@@ -108,10 +108,10 @@ class BothBlocks {
 // A block's ops from x to its result, both external.
 class BlockOps {
  public:
-  BlockOps(const LatentAttention& block, const model::Vector& frequencies,
-           const ops::Context& context, DType activations) {
+  BlockOps(const LatentAttention& block, const model::RopeTable& rope, const ops::Context& context,
+           DType activations) {
     model::Builder pass(list_, context, {.activations = activations, .kv = activations});
-    pass.rope_table(frequencies, attention_factor_, sizes.rope_dim);
+    pass.add_rope_table(rope);
     const ops::ValueId x = pass.value("x", activations, hidden);
     list_.set_external(x, 0);
     list_.set_external(block.append(x, pass), 1);
@@ -133,7 +133,6 @@ class BlockOps {
 
  private:
   ops::OpList list_;
-  float attention_factor_ = 1;
   tensor::Buffer memory_;
 };
 
@@ -233,7 +232,7 @@ class GpuLatentForms : public testing::Test {
                              .mixes = {.batch = adapters.empty() ? nullptr : &adapters,
                                        .labels = adapters.labels().data()}};
     std::vector<float> out(static_cast<std::size_t>(rows * hidden));
-    BlockOps(blocks.host, blocks.host_frequencies, world.context, DType::f32)
+    BlockOps(blocks.host, blocks.host_rope, world.context, DType::f32)
         .run(batch, world.context, world.device, here(laid.x, {rows, hidden}),
              here(out, {rows, hidden}));
     return out;
@@ -278,7 +277,7 @@ class GpuLatentForms : public testing::Test {
                                        .table = step_table.get()},
                              .parts = laid.parts,
                              .position_begin = position_begin.data()};
-    BlockOps ops(blocks.device, blocks.device_frequencies, context, DType::bf16);
+    BlockOps ops(blocks.device, blocks.device_rope, context, DType::bf16);
     ops.run(batch, context, *gpu, there(input, {rows, hidden}), there(out, {rows, hidden}));
     stream->synchronize().value();
     launches().value();

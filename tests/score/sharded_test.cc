@@ -118,6 +118,11 @@ TEST_P(Sharded, IsCloseToOneRankInBf16) {
   EXPECT_LT(mean_difference(score_all(dealt), wanted), 5e-3);
 }
 
+// Of all ranks.
+std::int64_t query_rows(const model::Config& config) {
+  const auto& attention = std::get<model::GroupedConfig>(config.mixers.front());
+  return attention.heads * attention.head_dim;
+}
 std::int64_t query_rows(const model::Layer& layer) {
   return layer.mixer->maps().front().maps.front()->weight.out();
 }
@@ -136,7 +141,7 @@ TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
     });
   }
   const model::Config& config = golden.model().config();
-  EXPECT_EQ(queries, config.attention.heads * config.attention.head_dim);
+  EXPECT_EQ(queries, query_rows(config));
   EXPECT_EQ(tokens, config.vocabulary);
   EXPECT_EQ(experts, config.moe.intermediate * std::ranges::count(config.moe_layers, true));
 }
@@ -153,8 +158,7 @@ TEST(ShardedModel, GroupsOfRanksHoldTheirExperts) {
     EXPECT_EQ(block.experts->down[0].in(), config.moe.intermediate / 2);
     for (std::int64_t e = shard.experts.experts.begin; e < shard.experts.experts.end; ++e)
       ++holders[static_cast<std::size_t>(e)];
-    EXPECT_EQ(query_rows(own.layers().front()),
-              config.attention.heads * config.attention.head_dim / 4);
+    EXPECT_EQ(query_rows(own.layers().front()), query_rows(config) / 4);
   }
   EXPECT_THAT(holders, testing::Each(2));
 }

@@ -49,34 +49,63 @@ void add_experts(const model::Config& config, Findings& findings) {
       cat("intermediate ", moe.shared_intermediate, moe.shared_gate ? ", behind a gate" : ""));
 }
 
-void add_attention(const model::Config& config, Findings& findings) {
-  const model::AttentionConfig& attention_config = config.attention;
-  json::Object attention;
-  attention.add("kind", config.latent_attention ? "latent" : "grouped");
-  attention.add("heads", attention_config.heads);
-  if (config.latent_attention) {
-    const model::LatentConfig& latent = config.latent;
-    attention.add("q_rank", latent.q_rank);
-    attention.add("kv_rank", latent.kv_rank);
-    attention.add("rope_dim", latent.rope_dim);
-    findings.add("attention", std::move(attention),
-                 cat("latent, ", attention_config.heads, " heads, ",
-                     latent.q_rank == 0 ? "" : cat("query rank ", latent.q_rank, ", "),
-                     "key and value rank ", latent.kv_rank, " + ", latent.rope_dim, " rotated"));
-    return;
+// What a mixer is like.
+struct AttentionFinding {
+  json::Object json;
+  std::string text;
+  std::int64_t windowed = 0;
+
+  void operator()(const model::LatentConfig& attention) {
+    json.add("kind", "latent");
+    json.add("heads", attention.heads);
+    json.add("q_rank", attention.q_rank);
+    json.add("kv_rank", attention.kv_rank);
+    json.add("rope_dim", attention.rope_dim);
+    text = cat("latent, ", attention.heads, " heads, ",
+               attention.q_rank == 0 ? "" : cat("query rank ", attention.q_rank, ", "),
+               "key and value rank ", attention.kv_rank, " + ", attention.rope_dim, " rotated");
   }
-  const auto windowed =
-      std::ranges::count_if(attention_config.windows, [](auto w) { return w > 0; });
-  attention.add("kv_heads", attention_config.kv_heads);
-  attention.add("head_dim", attention_config.head_dim);
-  attention.add("windowed_layers", std::int64_t{windowed});
-  attention.add("sinks", attention_config.sinks);
-  findings.add(
-      "attention", std::move(attention),
-      cat("grouped-query, ", attention_config.heads, " heads on ", attention_config.kv_heads,
-          ", head dimension ", attention_config.head_dim,
-          windowed == 0 ? "" : cat(", windows in ", windowed, windowed == 1 ? " layer" : " layers"),
-          attention_config.sinks ? ", with sinks" : ""));
+  void operator()(const model::GroupedConfig& attention) {
+    json.add("kind", "grouped");
+    json.add("heads", attention.heads);
+    json.add("kv_heads", attention.kv_heads);
+    json.add("head_dim", attention.head_dim);
+    json.add("windowed_layers", windowed);
+    json.add("sinks", attention.sinks);
+    text = cat(
+        "grouped-query, ", attention.heads, " heads on ", attention.kv_heads, ", head dimension ",
+        attention.head_dim,
+        windowed == 0 ? "" : cat(", windows in ", windowed, windowed == 1 ? " layer" : " layers"),
+        attention.sinks ? ", with sinks" : "");
+  }
+};
+
+std::int64_t window_of(const model::GroupedConfig& attention) { return attention.window; }
+std::int64_t window_of(const model::LatentConfig&) { return 0; }
+
+// Layers whose attention differs in its window alone are one finding.
+void add_attention(const model::Config& config, Findings& findings) {
+  std::int64_t windowed = 0;
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    const auto window = [](const auto& attention) { return window_of(attention); };
+    if (std::visit(window, config.mixer(layer)) > 0) ++windowed;
+  }
+  std::vector<std::string> texts;
+  json::Object first;
+  json::Array others;
+  for (const model::MixerConfig& mixer : config.mixers) {
+    AttentionFinding attention{.json = {}, .text = {}, .windowed = windowed};
+    std::visit(attention, mixer);
+    if (std::ranges::find(texts, attention.text) != texts.end()) continue;
+    if (texts.empty()) {
+      first = std::move(attention.json);
+    } else {
+      others.push_back(std::move(attention.json));
+    }
+    texts.push_back(std::move(attention.text));
+  }
+  if (!others.empty()) first.add("others", std::move(others));
+  findings.add("attention", std::move(first), join(texts, "; "));
 }
 
 void add_config(const model::Config& config, Findings& findings) {

@@ -238,8 +238,12 @@ void attention(const Attention& p, std::int64_t sequence, std::int64_t row, std:
   for (std::int64_t h = 0; h < heads; ++h) {
     const std::int64_t at = row * p.out_stride + (head + h) * p.out_head_stride;
     const float factor = 1.0F / state.total[h];
+    const float* const gates = p.gates.data == nullptr ? nullptr
+                                                       : p.gates.data + row * p.gates.stride +
+                                                             (head + h) * p.gates.head_stride;
     for (std::int64_t i = 0, v = 0; i < p.value_width; i += L::count, ++v) {
-      const typename L::Floats value = state.sums[h][v] * factor;
+      typename L::Floats value = state.sums[h][v] * factor;
+      if (gates != nullptr) value *= L::sigmoid(L::read(gates, i, p.value_width));
       if (p.out_type == DType::f32) {
         L::write(static_cast<float*>(p.out) + at, i, p.value_width, value);
       } else {

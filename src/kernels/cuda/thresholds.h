@@ -327,6 +327,7 @@ struct AttentionThreshold {
 };
 
 inline constexpr std::string_view attention_record = "2026-11-21-attention.md";
+inline constexpr std::string_view wide_heads_record = "2026-11-29-wide-heads.md";
 inline constexpr AttentionThreshold attention_thresholds[] = {
     {.kernel = &few_attention<64, 64, 8>, .record = attention_record, .max_packed = 8},
     {.kernel = &few_attention<64, 64, 16>, .record = attention_record, .max_packed = 16},
@@ -347,6 +348,15 @@ inline constexpr AttentionThreshold attention_thresholds[] = {
      .record = attention_record,
      .batch_invariant = true},
     {.kernel = &many_attention<192, 128, false>, .record = attention_record},
+    {.kernel = &few_attention<256, 256, 8>, .record = wide_heads_record, .max_packed = 8},
+    {.kernel = &few_attention<256, 256, 16>, .record = wide_heads_record, .max_packed = 16},
+    {.kernel = &few_attention<256, 256, 32>, .record = wide_heads_record, .max_packed = 32},
+    {.kernel = &many_attention<256, 256, true>,
+     .record = wide_heads_record,
+     .batch_invariant = true},
+    {.kernel = &many_attention<256, 256, false>, .record = wide_heads_record},
+    {.kernel = &few_attention<512, 512, 16>, .record = wide_heads_record, .max_packed = 16},
+    {.kernel = &many_attention<512, 512, false>, .record = wide_heads_record},
     {.kernel = &few_attention<576, 512, 16>, .record = attention_record, .max_packed = 16},
     {.kernel = &many_attention<576, 512, false>, .record = attention_record},
     {.kernel = &few_codes_attention<64, 64, 8>, .record = attention_record, .max_packed = 8},
@@ -355,6 +365,11 @@ inline constexpr AttentionThreshold attention_thresholds[] = {
     {.kernel = &few_codes_attention<128, 128, 8>, .record = attention_record, .max_packed = 8},
     {.kernel = &few_codes_attention<128, 128, 16>, .record = attention_record, .max_packed = 16},
     {.kernel = &many_codes_attention<128, 128>, .record = attention_record},
+    {.kernel = &few_codes_attention<256, 256, 8>, .record = wide_heads_record, .max_packed = 8},
+    {.kernel = &few_codes_attention<256, 256, 16>, .record = wide_heads_record, .max_packed = 16},
+    {.kernel = &many_codes_attention<256, 256>, .record = wide_heads_record},
+    {.kernel = &few_codes_attention<512, 512, 16>, .record = wide_heads_record, .max_packed = 16},
+    {.kernel = &many_codes_attention<512, 512>, .record = wide_heads_record},
     {.kernel = &plain_attention, .record = attention_record},
 };
 

@@ -16,7 +16,8 @@ constexpr std::int64_t max_layers = 10'000;
 // rope_parameters (transformers v5), or rope_theta with rope_scaling (v4), whose kind is rope_type
 // or type.
 void read_rope(ConfigReader& json, Config& config) {
-  ops::RopeSpec& rope = config.rope;
+  GroupedConfig& attention = config.grouped();
+  ops::RopeSpec& rope = attention.rope;
   rope.base = json.number_or("rope_theta", 10000.0);
   double partial = json.number_or("partial_rotary_factor", 1.0);
 
@@ -58,7 +59,7 @@ void read_rope(ConfigReader& json, Config& config) {
   if (!(rope.base > 1) || !(rope.factor > 0) || !(partial > 0 && partial <= 1))
     json.refuse(ErrorCode::bad_file, "rope settings out of range",
                 "rope_theta is above 1, factor above 0, partial_rotary_factor from 0 to 1");
-  rope.dims = static_cast<std::int64_t>(static_cast<double>(config.attention.head_dim) * partial);
+  rope.dims = static_cast<std::int64_t>(static_cast<double>(attention.head_dim) * partial);
 }
 
 void read_common(ConfigReader& json, Config& config) {
@@ -79,12 +80,14 @@ void read_common(ConfigReader& json, Config& config) {
     json.refuse(ErrorCode::unsupported, cat("hidden_act is ", quote(kind)),
                 "motley knows silu (and gpt-oss's own)");
 
-  AttentionConfig& attention = config.attention;
+  // Families may add others, or put another kind in its place.
+  config.mixers = {GroupedConfig{}};
+  config.mixer_of_layer.assign(static_cast<std::size_t>(config.layers), 0);
+  GroupedConfig& attention = config.grouped();
   attention.heads = json.integer("num_attention_heads");
   attention.kv_heads = json.integer_or("num_key_value_heads", attention.heads, 1);
   attention.head_dim = json.integer_or("head_dim", config.hidden / attention.heads, 1);
   attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
-  attention.windows.assign(static_cast<std::size_t>(config.layers), 0);
   if (json.boolean_or("use_sliding_window", false))
     json.refuse(ErrorCode::unsupported, "use_sliding_window is true",
                 "no released model of this family uses it");
@@ -92,19 +95,38 @@ void read_common(ConfigReader& json, Config& config) {
 }
 
 // Invariants of every family, so that later code neither divides by zero nor reads out of bounds.
-void check(ConfigReader& json, const Config& config) {
-  const AttentionConfig& attention = config.attention;
-  const auto require = [&](bool holds, std::string_view what) {
+class Invariants {
+ public:
+  explicit Invariants(ConfigReader& json) : json_(json) {}
+
+  void require(bool holds, std::string_view what) {
     if (!holds)
-      json.refuse(ErrorCode::bad_file, std::string(what),
-                  "the config's sizes contradict each other");
-  };
-  require(attention.heads % attention.kv_heads == 0,
-          "num_attention_heads is no multiple of num_key_value_heads");
-  require(
-      config.rope.dims >= 2 && config.rope.dims % 2 == 0 && config.rope.dims <= attention.head_dim,
-      "an odd number of rotated dimensions");
-  require(config.norm_eps > 0 && std::isfinite(config.norm_eps), "rms_norm_eps is not positive");
+      json_.refuse(ErrorCode::bad_file, std::string(what),
+                   "the config's sizes contradict each other");
+  }
+  void operator()(const GroupedConfig& attention) {
+    require(attention.heads % attention.kv_heads == 0,
+            "num_attention_heads is no multiple of num_key_value_heads");
+    require_rotated(attention.rope, attention.head_dim);
+  }
+  void operator()(const LatentConfig& attention) {
+    require_rotated(attention.rope, attention.rope_dim);
+  }
+
+ private:
+  void require_rotated(const ops::RopeSpec& rope, std::int64_t width) {
+    require(rope.dims >= 2 && rope.dims % 2 == 0 && rope.dims <= width,
+            "an odd number of rotated dimensions");
+  }
+
+  ConfigReader& json_;
+};
+
+void check(ConfigReader& json, const Config& config) {
+  Invariants invariants(json);
+  for (const MixerConfig& mixer : config.mixers) std::visit(invariants, mixer);
+  invariants.require(config.norm_eps > 0 && std::isfinite(config.norm_eps),
+                     "rms_norm_eps is not positive");
   if (!config.has_experts()) return;
   if (const auto router = moe::validate(config.moe.router); !router.ok())
     json.refuse(ErrorCode::bad_file, router.error().what(), router.error().fix());

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/json/json.h"
@@ -23,29 +24,48 @@ enum class QkNorm : std::uint8_t {
   full_width  // over the whole projection
 };
 
-struct AttentionConfig {
+// What a layer's values are.
+enum class Values : std::uint8_t {
+  projected,  // v_proj's results
+  from_keys,  // k_proj's results before their norm and rotation; there is no v_proj
+  keys,       // the keys themselves
+};
+
+// Grouped-query attention.
+struct GroupedConfig {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   bool qkv_bias = false;
   bool o_bias = false;
   QkNorm qk_norm = QkNorm::none;
+  Values values = Values::projected;
+  bool value_norm = false;  // of each head, without a weight
+  // q_proj has a gate after each head's query; its sigmoid multiplies the head's result.
+  bool gated = false;
   double clip = 0;  // q, k and v are clamped to [-clip, clip] after the norm; 0: not clamped
   bool sinks = false;
-  // By layer: the positions that it attends to, its own included; 0: all.
-  std::vector<std::int64_t> windows;
-  double scale = 0;  // of the scores
+  std::int64_t window = 0;  // the positions that a row attends to, its own included; 0: all
+  double scale = 0;         // of the scores
+  ops::RopeSpec rope;       // 0 dims: heads are not rotated
 };
 
 // Multi-head latent attention: keys and values are stored as one latent row per token.
 struct LatentConfig {
+  std::int64_t heads = 0;
   std::int64_t q_rank = 0;  // 0: q_proj instead of q_a and q_b
   std::int64_t kv_rank = 0;
   std::int64_t nope_dim = 0;
   std::int64_t rope_dim = 0;
   std::int64_t value_dim = 0;
   double inner_norm_eps = 1e-6;
+  double scale = 0;  // of the scores
+  ops::RopeSpec rope;
 };
+
+// One alternative for each kind of mixer. Code that depends on the kind visits it, so that a new
+// kind fails to compile wherever it is not handled.
+using MixerConfig = std::variant<GroupedConfig, LatentConfig>;
 
 struct MoeConfig {
   moe::RouterSpec router;
@@ -83,10 +103,9 @@ struct Config {
   bool norm_weight_in_f32 = false;  // the norm's weight multiplies before rounding, not after
   bool tied_embeddings = false;
 
-  bool latent_attention = false;
-  AttentionConfig attention;
-  LatentConfig latent;
-  ops::RopeSpec rope;
+  // The mixers that layers differ in, and which of them each layer has.
+  std::vector<MixerConfig> mixers;
+  std::vector<std::int32_t> mixer_of_layer;
 
   // By layer: whether its feed-forward block has experts.
   std::vector<bool> moe_layers;
@@ -96,6 +115,11 @@ struct Config {
   Naming naming;
 
   bool has_experts() const;
+  const MixerConfig& mixer(std::int32_t layer) const {
+    return mixers[static_cast<std::size_t>(mixer_of_layer[static_cast<std::size_t>(layer)])];
+  }
+  // Of families whose layers have this mixer alone, as far as they have been read.
+  GroupedConfig& grouped() { return std::get<GroupedConfig>(mixers.front()); }
 };
 
 // Reads a config.json. `where` names it in messages.

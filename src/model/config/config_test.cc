@@ -48,11 +48,12 @@ TEST(Config, ReadsRopeOfBothGenerations) {
   ASSERT_TRUE(v4.ok()) << v4.error().message();
   ASSERT_TRUE(v5.ok()) << v5.error().message();
   for (const Config& config : {*v4, *v5}) {
-    EXPECT_EQ(config.rope.scaling, ops::RopeSpec::Scaling::yarn);
-    EXPECT_EQ(config.rope.base, 1e6);
-    EXPECT_EQ(config.rope.factor, 4.0);
-    EXPECT_EQ(config.rope.original_max_positions, 2048.0);
-    EXPECT_EQ(config.rope.dims, 32);
+    const ops::RopeSpec& rope = std::get<GroupedConfig>(config.mixers.front()).rope;
+    EXPECT_EQ(rope.scaling, ops::RopeSpec::Scaling::yarn);
+    EXPECT_EQ(rope.base, 1e6);
+    EXPECT_EQ(rope.factor, 4.0);
+    EXPECT_EQ(rope.original_max_positions, 2048.0);
+    EXPECT_EQ(rope.dims, 32);
   }
 }
 

@@ -5,9 +5,9 @@
 namespace motley::model {
 
 void read_glm4_moe(ConfigReader& json, Config& config) {
-  config.attention.qkv_bias = json.boolean_or("attention_bias", false);
-  config.attention.qk_norm =
-      json.boolean_or("use_qk_norm", false) ? QkNorm::per_head : QkNorm::none;
+  GroupedConfig& attention = config.grouped();
+  attention.qkv_bias = json.boolean_or("attention_bias", false);
+  attention.qk_norm = json.boolean_or("use_qk_norm", false) ? QkNorm::per_head : QkNorm::none;
 
   read_sigmoid_experts(json, config);
 }

@@ -10,13 +10,16 @@ void read_gpt_oss(ConfigReader& json, Config& config) {
   config.norm_weight_in_f32 = true;
   config.naming.router = "router";
   config.naming.experts_transposed = true;
-  config.attention.sinks = true;
-  config.attention.qkv_bias = json.boolean_or("attention_bias", true);
-  config.attention.o_bias = config.attention.qkv_bias;
+  GroupedConfig& attention = config.grouped();
+  attention.sinks = true;
+  attention.qkv_bias = json.boolean_or("attention_bias", true);
+  attention.o_bias = attention.qkv_bias;
 
   const std::int64_t window = json.integer("sliding_window");
   const std::vector<std::string> types = json.texts_or_empty("layer_types");
-  config.attention.windows.assign(static_cast<std::size_t>(config.layers), 0);
+  GroupedConfig windowed = attention;
+  windowed.window = window;
+  config.mixers.emplace_back(windowed);
   if (types.size() != static_cast<std::size_t>(config.layers)) {
     json.refuse(ErrorCode::bad_file,
                 cat("layer_types has ", types.size(), " entries for ", config.layers, " layers"),
@@ -25,7 +28,7 @@ void read_gpt_oss(ConfigReader& json, Config& config) {
   }
   for (std::size_t layer = 0; layer < types.size(); ++layer) {
     if (types[layer] == "sliding_attention") {
-      config.attention.windows[layer] = window;
+      config.mixer_of_layer[layer] = 1;
     } else if (types[layer] != "full_attention") {
       json.refuse(ErrorCode::unsupported, cat("layer type ", quote(types[layer])),
                   "gpt-oss layers are sliding_attention or full_attention");

@@ -18,8 +18,7 @@ void read_mixtral(ConfigReader& json, Config& config) {
   config.moe.intermediate = config.dense_intermediate;
   mark_moe_layers(config, [](std::int64_t) { return true; });
   // A released config once had a window of 4096.
-  const std::int64_t window = json.integer_or("sliding_window", 0);
-  config.attention.windows.assign(static_cast<std::size_t>(config.layers), window);
+  config.grouped().window = json.integer_or("sliding_window", 0);
 }
 
 }  // namespace motley::model

@@ -6,9 +6,10 @@ namespace motley::model {
 
 void read_qwen2_moe(ConfigReader& json, Config& config) {
   read_qwen3_moe(json, config);
-  config.attention.qk_norm = QkNorm::none;
-  config.attention.qkv_bias = json.boolean_or("qkv_bias", true);
-  config.attention.o_bias = false;
+  GroupedConfig& attention = config.grouped();
+  attention.qk_norm = QkNorm::none;
+  attention.qkv_bias = json.boolean_or("qkv_bias", true);
+  attention.o_bias = false;
 
   config.moe.shared_intermediate = json.integer("shared_expert_intermediate_size");
   config.moe.shared_gate = true;

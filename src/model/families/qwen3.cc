@@ -5,9 +5,10 @@
 namespace motley::model {
 
 void read_qwen3(ConfigReader& json, Config& config) {
-  config.attention.qk_norm = QkNorm::per_head;
-  config.attention.qkv_bias = json.boolean_or("attention_bias", false);
-  config.attention.o_bias = config.attention.qkv_bias;
+  GroupedConfig& attention = config.grouped();
+  attention.qk_norm = QkNorm::per_head;
+  attention.qkv_bias = json.boolean_or("attention_bias", false);
+  attention.o_bias = attention.qkv_bias;
 }
 
 }  // namespace motley::model

@@ -7,9 +7,10 @@
 namespace motley::model {
 
 void read_qwen3_moe(ConfigReader& json, Config& config) {
-  config.attention.qk_norm = QkNorm::per_head;
-  config.attention.qkv_bias = json.boolean_or("attention_bias", false);
-  config.attention.o_bias = config.attention.qkv_bias;
+  GroupedConfig& attention = config.grouped();
+  attention.qk_norm = QkNorm::per_head;
+  attention.qkv_bias = json.boolean_or("attention_bias", false);
+  attention.o_bias = attention.qkv_bias;
 
   config.moe.router.kind = moe::RouterKind::softmax_then_topk;
   config.moe.router.experts = static_cast<int>(json.integer({"num_experts", "num_local_experts"}));

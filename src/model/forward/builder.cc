@@ -1,5 +1,9 @@
 #include "model/forward/builder.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace motley::model {
 
 using ops::bit;
@@ -32,11 +36,10 @@ ValueId Builder::embed(const Linear& table, std::optional<std::int64_t> first) {
   return out;
 }
 
-ValueId Builder::rope_table(const Vector& frequencies, const float& attention_factor,
-                            std::int64_t dims) {
-  cos_sin = value("cos_sin", DType::f32, dims);
-  list_.append({.writes = {cos_sin}}, RopeTableOp{frequencies, attention_factor, cos_sin});
-  return cos_sin;
+void Builder::add_rope_table(const RopeTable& table) {
+  const ValueId out = value("cos_sin", DType::f32, table.spec.dims);
+  list_.append({.writes = {out}}, RopeTableOp{table, out});
+  cos_sin_.push_back({&table, out});
 }
 
 ValueId Builder::add(ValueId a, ValueId b) {
@@ -59,8 +62,8 @@ ValueId Builder::norm(const Norm& norm, ValueId x) {
   return out;
 }
 
-void Builder::norm_in_place(const Norm& norm, ValueId x) {
-  list_.append({.reads = {x}, .writes = {x}}, NormOp{norm, x, x});
+void Builder::norm(const Norm& norm, ValueId x, ValueId out) {
+  list_.append({.reads = {x}, .writes = {out}}, NormOp{norm, x, out});
 }
 
 Builder::Joined Builder::linears(std::initializer_list<const Linear*> maps, ValueId x,
@@ -141,9 +144,13 @@ void Builder::clip(ValueId x, float limit) {
   list_.append({.reads = {x}, .writes = {x}}, ClipOp{limit, x});
 }
 
-void Builder::rotate(ValueId heads, bool interleaved) {
-  list_.append({.reads = {heads, cos_sin}, .writes = {heads}},
-               RotateOp{interleaved, cos_sin, heads});
+void Builder::rotate(ValueId heads, const ops::RopeSpec& spec) {
+  if (spec.dims == 0) return;
+  const auto found =
+      std::ranges::find_if(cos_sin_, [&](const CosSin& each) { return each.table->spec == spec; });
+  MOTLEY_CHECK(found != cos_sin_.end(), "a table for each way to rotate");
+  list_.append({.reads = {heads, found->value}, .writes = {heads}},
+               RotateOp{spec.pairs == ops::RopeSpec::Pairs::interleaved, found->value, heads});
 }
 
 void Builder::store(ValueId heads, std::int32_t layer, PageHalf half) {

@@ -29,20 +29,20 @@ class Builder {
   const ops::Context& device() const { return device_; }
   DType activations() const { return types_.activations; }
   DType kv_type() const { return types_.kv; }
-  // cos and sin for the positions of the rows.
-  ValueId cos_sin = ops::no_value;
-
   ValueId value(std::string_view name, DType type, std::int64_t width,
                 ops::RowsOf rows = ops::RowsOf::tokens);
   // `first`: the table's first row, if it is cut over ranks.
   ValueId embed(const Linear& table, std::optional<std::int64_t> first);
-  ValueId rope_table(const Vector& frequencies, const float& attention_factor, std::int64_t dims);
+  // cos and sin for the positions of the rows, for rotate() by that spec. The table must outlive
+  // the list.
+  void add_rope_table(const RopeTable& table);
   ValueId add(ValueId a, ValueId b);
   void add_in_place(ValueId x, ValueId y);  // y += x
   void add_scaled(ValueId x, ValueId scale, ValueId y);
   // The result has the type of activations.
   ValueId norm(const Norm& norm, ValueId x);
-  void norm_in_place(const Norm& norm, ValueId x);
+  void norm(const Norm& norm, ValueId x, ValueId out);
+  void norm_in_place(const Norm& norm, ValueId x) { this->norm(norm, x, x); }
   // Maps of one x, with deltas and biases behind their products. Results are adjacent, in float32.
   struct Joined {
     ValueId all;
@@ -52,7 +52,8 @@ class Builder {
   ValueId linear(const Linear& map, ValueId x, std::string_view name);
   ValueId logits(const Linear& router, const moe::RouterSpec& spec, ValueId x);
   void clip(ValueId x, float limit);
-  void rotate(ValueId heads, bool interleaved);
+  // Nothing to do for a spec of 0 dims.
+  void rotate(ValueId heads, const ops::RopeSpec& spec);
   void store(ValueId heads, std::int32_t layer, PageHalf half);
   void round(ValueId x, ValueId out);
   // What stands in x becomes its sum over ranks; nothing to do on one rank. Returns x.
@@ -79,9 +80,15 @@ class Builder {
                      const moe::RouterSpec* router);
   void append_adapt(const Linear& map, ValueId x, ValueId y);
 
+  struct CosSin {
+    const RopeTable* table = nullptr;
+    ValueId value = ops::no_value;
+  };
+
   ops::OpList& list_;
   ops::Context device_;
   Types types_;
+  std::vector<CosSin> cos_sin_;
 };
 
 }  // namespace motley::model

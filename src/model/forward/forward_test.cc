@@ -56,7 +56,7 @@ class ForwardLists : public testing::Test {
     narrow.weight = quant::Weight::borrow(
         view(weights.emplace_back(lora::test::random_numbers(random, width * head_dim)),
              {width, head_dim}));
-    frequencies = Vector::create(std::array{1.0F, 0.1F}, world.device, nullptr).value();
+    rope = RopeTable::create({.dims = 4, .base = 100.0}, world.device, nullptr).value();
   }
 
   Vector bias() {
@@ -73,7 +73,7 @@ class ForwardLists : public testing::Test {
   Ran run(bool fuses, const std::function<void(Builder&, ValueId x)>& appends) {
     ops::OpList list;
     Builder pass(list, world.context, {});
-    pass.rope_table(frequencies, factor, 4);
+    pass.add_rope_table(rope);
     const ValueId x = pass.value("x", DType::f32, width);
     list.set_external(x, 0);
     appends(pass, x);
@@ -135,9 +135,8 @@ class ForwardLists : public testing::Test {
   Norm norm, head_norm;
   Linear first, second, narrow;
   std::list<std::vector<float>> weights;
-  Vector frequencies;
+  RopeTable rope;  // frequencies 1 and 0.1
   moe::Workspaces workspaces;
-  float factor = 1;
   std::vector<float> input = lora::test::random_numbers(random, rows* width);
 };
 
@@ -381,7 +380,7 @@ TEST_F(ForwardLists, ABiasIsNoLaunchOfItsOwnInALayer) {
       for (const ValueId each : {q, k}) {
         if (norms) pass.norm_in_place(head_norm, each);
       }
-      for (const ValueId each : {q, k}) pass.rotate(each, false);
+      for (const ValueId each : {q, k}) pass.rotate(each, rope.spec);
       pass.store(k, 0, PageHalf::keys);
       pass.store(v, 0, PageHalf::values);
       const ValueId queries = pass.value("queries", DType::f32, width);
@@ -411,7 +410,7 @@ TEST_F(ForwardLists, ABiasOfMoreThanTheHeadsIsAddedBeforeThem) {
     const auto maps = pass.linears({&first, &second}, x, "qk").each;
     const ValueId q = list.split_heads(list.columns(maps[0], head_dim, head_dim), 1);
     const ValueId k = list.split_heads(maps[1], 2);
-    for (const ValueId each : {q, k}) pass.rotate(each, false);
+    for (const ValueId each : {q, k}) pass.rotate(each, rope.spec);
     pass.store(k, 0, PageHalf::keys);
     const ValueId queries = pass.value("queries", DType::f32, head_dim);
     pass.round(q, list.split_heads(queries, 1));
@@ -616,7 +615,7 @@ TEST_F(ForwardLists, KeysWithASecondReaderSurvive) {
       const ValueId q = list.split_heads(maps[0], 2);
       const ValueId k = list.split_heads(maps[1], 2);
       for (const ValueId each : {q, k}) pass.norm_in_place(head_norm, each);
-      for (const ValueId each : {q, k}) pass.rotate(each, false);
+      for (const ValueId each : {q, k}) pass.rotate(each, rope.spec);
       pass.store(k, 0, PageHalf::keys);
       const ValueId queries = pass.value("queries", DType::f32, width);
       pass.round(q, list.split_heads(queries, 2));

@@ -452,7 +452,7 @@ constexpr std::array fusions{
            run_add_norm_route},
     Fusion{
         {"adapt_heads",
-         {some(adapt_or_bias, 1, max_maps), some(bit(OpKind::norm), 0, 2),
+         {some(adapt_or_bias, 1, max_maps), some(bit(OpKind::norm), 0, 3),
           some(bit(OpKind::rotate), 1, 2), some(bit(OpKind::store), 1, 2), optional(OpKind::round)},
          keeps_queries},
         fits_adapted_heads,
@@ -464,7 +464,7 @@ constexpr std::array fusions{
            fits_latent_rows,
            run_latent_rows},
     Fusion{{"heads",
-            {some(bit(OpKind::norm), 0, 2), some(bit(OpKind::rotate), 1, 2),
+            {some(bit(OpKind::norm), 0, 3), some(bit(OpKind::rotate), 1, 2),
              some(bit(OpKind::store), 1, 2), optional(OpKind::round)},
             keeps_queries},
            fits_heads,

@@ -5,6 +5,7 @@
 
 #include "dist/communicator.h"
 #include "model/linear.h"
+#include "model/rope_table.h"
 #include "moe/backend.h"
 #include "moe/router.h"
 #include "ops/activation.h"
@@ -36,8 +37,7 @@ struct AdaptEmbeddingOp {
 };
 struct RopeTableOp {
   static constexpr OpKind kind = OpKind::rope_table;
-  const Vector& frequencies;
-  const float& attention_factor;
+  const RopeTable& table;
   ValueId out = ops::no_value;
 };
 // sum = a + b
@@ -109,6 +109,7 @@ struct AttendOp {
   // number of value columns in the keys; 0: values have their own pages
   std::int64_t values_in_keys = 0;
   ValueId queries = ops::no_value, out = ops::no_value;
+  ValueId gates = ops::no_value;  // whose sigmoids multiply the result, in float32; or none
 };
 // The rows of a weight that belong to each head: of `rows_per_head` those from `first` on. x
 // [heads, in] -> y [heads, n], or transposed x [heads, n] -> y [heads, in].

@@ -60,7 +60,7 @@ void run(const AdaptEmbeddingOp& op, const Frame& frame) {
 }
 
 void run(const RopeTableOp& op, const Frame& frame) {
-  ops::rope_table(frame.context, op.frequencies.view(), op.attention_factor,
+  ops::rope_table(frame.context, op.table.frequencies.view(), op.table.attention_factor,
                   frame.batch.rows.positions, frame.at(op.out));
 }
 
@@ -169,6 +169,7 @@ void run(const AttendOp& op, const Frame& frame) {
                  {.scale = op.scale,
                   .window = op.window,
                   .sinks = op.sinks,
+                  .gates = op.gates == ops::no_value ? Tensor() : frame.whole(op.gates),
                   .scratch = frame.attention_scratch},
                  frame.whole(op.out));
 }

@@ -89,25 +89,37 @@ double expected_experts(const model::Config& config, std::int64_t rows) {
   return experts * (1 - missed) * static_cast<double>(std::ranges::count(config.moe_layers, true));
 }
 
+namespace {
+
+// The numbers of a mixer's maps.
+std::int64_t numbers_of(const model::GroupedConfig& mixer, std::int64_t hidden) {
+  const std::int64_t q_and_o = mixer.heads * (mixer.gated ? 3 : 2);
+  const std::int64_t k_and_v = mixer.kv_heads * (mixer.values == model::Values::projected ? 2 : 1);
+  return hidden * mixer.head_dim * (q_and_o + k_and_v);
+}
+std::int64_t numbers_of(const model::LatentConfig& mixer, std::int64_t hidden) {
+  const std::int64_t q_width = mixer.heads * (mixer.nope_dim + mixer.rope_dim);
+  const std::int64_t q = mixer.q_rank == 0 ? hidden * q_width : mixer.q_rank * (hidden + q_width);
+  return q + hidden * (mixer.kv_rank + mixer.rope_dim) +
+         mixer.kv_rank * mixer.heads * (mixer.nope_dim + mixer.value_dim) +
+         hidden * mixer.heads * mixer.value_dim;
+}
+
+}  // namespace
+
 std::uint64_t weight_bytes(const model::Config& config, model::RandomWeights::Experts experts) {
   const std::int64_t hidden = config.hidden;
-  const model::AttentionConfig& a = config.attention;
-  const model::LatentConfig& l = config.latent;
-  std::int64_t attention = hidden * a.head_dim * 2 * (a.heads + a.kv_heads);
-  if (config.latent_attention) {
-    const std::int64_t q_width = a.heads * (l.nope_dim + l.rope_dim);
-    const std::int64_t q = l.q_rank == 0 ? hidden * q_width : l.q_rank * (hidden + q_width);
-    attention = q + hidden * (l.kv_rank + l.rope_dim) +
-                l.kv_rank * a.heads * (l.nope_dim + l.value_dim) + hidden * a.heads * l.value_dim;
-  }
   const quant::Format format = model::RandomWeights::expert_format(experts, hidden);
   const double scale_bits =
       format.block_columns > 0
           ? bits(format.scale_type) / static_cast<double>(format.block_rows * format.block_columns)
           : 0.0;
   double bytes = 2.0 * 2.0 * static_cast<double>(config.vocabulary * hidden);
-  for (const bool moe : config.moe_layers) {
-    bytes += 2.0 * static_cast<double>(attention);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    const bool moe = config.moe_layers[static_cast<std::size_t>(layer)];
+    bytes += 2.0 * static_cast<double>(
+                       std::visit([&](const auto& mixer) { return numbers_of(mixer, hidden); },
+                                  config.mixer(layer)));
     if (!moe || config.dense_and_experts)
       bytes += 2.0 * 3.0 * static_cast<double>(hidden * config.dense_intermediate);
     if (!moe) continue;

@@ -85,6 +85,7 @@ TileParams params_of(const Attention& p) {
                                       static_cast<double>(kv_factor(p.k.fixed_scale)) * log2_e),
           .window = static_cast<int>(p.window),
           .sinks = p.sinks,
+          .gates = p.gates,
           .q = p.q,
           .q_f32 = p.q_type == DType::f32,
           .q_stride = p.q_stride,
@@ -135,7 +136,7 @@ void run_tiles(const AttentionKernel& kernel, const Attention& a, const PackedRo
   TileParams p = params_of(a);
   p.least_rows = rows.least;
   p.max_rows = rows.max;
-  p.whole = a.batch_invariant && a.key_width == latent_width;
+  p.whole = a.batch_invariant && !sums_in_units(a.value_width);
   if (kernel.supports == supports_many) add_boxes(device_of(stream), a, p);
   const std::int64_t tokens = a.sequences.max_rows > 0 ? a.sequences.max_rows : a.sequences.rows;
   for (std::int64_t first = 0; first < a.sequences.count; first += max_sequences) {

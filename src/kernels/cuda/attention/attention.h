@@ -10,8 +10,9 @@ namespace motley::kernels::cuda {
 
 void gather_paged(const GatherPaged& params, StreamHandle stream);
 
-// Keys and values in bf16 with widths 64/64, 128/128, 192/128 and 576/512 (values inside keys) use
-// the tensor cores, with queries and softmax weights rounded to bf16. Everything else is float32.
+// Keys and values in bf16 with widths 64/64, 128/128, 192/128, 256/256, 512/512 and 576/512 (values
+// inside keys) use the tensor cores, with queries and softmax weights rounded to bf16. Everything
+// else is float32.
 void attention(const Attention& params, StreamHandle stream);
 
 // Float32 for any widths: the reference for the tensor-core kernels.

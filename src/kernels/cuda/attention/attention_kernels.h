@@ -45,8 +45,10 @@ inline constexpr Arithmetic attention_in_f32{"attention_in_f32"};
 inline constexpr Arithmetic attention_in_units{"attention_in_units"};
 // An online softmax over 128 positions at a time, split where the load requires it.
 inline constexpr Arithmetic attention_in_tiles{"attention_in_tiles"};
-// 64 positions at a time; split where the load requires it, unless batch_invariant is set.
-inline constexpr Arithmetic attention_of_latents{"attention_of_latents"};
+// 64 positions at a time; split where the load requires it, unless batch_invariant is set. Of
+// values that are too wide for sums in units.
+inline constexpr Arithmetic attention_of_wide_values{"attention_of_wide_values"};
+constexpr bool sums_in_units(std::int64_t value_width) { return value_width <= 256; }
 
 inline constexpr AttentionKernel plain_attention{
     .info = {.name = "plain", .arithmetic = attention_in_f32, .tile = {.rows = 1, .k = 64}},
@@ -60,7 +62,8 @@ inline constexpr AttentionKernel few_attention{
                      : rows == 16 ? "few_16"
                                   : "few_32",
              .architecture = Architecture::sm_90a,
-             .arithmetic = key_columns == 576 ? attention_of_latents : attention_in_units,
+             .arithmetic =
+                 sums_in_units(value_columns) ? attention_in_units : attention_of_wide_values,
              .tile = {.outputs = value_columns, .rows = rows, .k = 64}},
     .key_width = key_columns,
     .value_width = value_columns,
@@ -68,16 +71,21 @@ inline constexpr AttentionKernel few_attention{
     .run = run_tiles,
     .instance = tiles::few_instance<key_columns, value_columns, rows>};
 
+// Of a tile; both warpgroups have the same rows where registers do not hold all sums.
+constexpr int many_rows(std::int64_t value_width, bool in_units) {
+  return value_width > (in_units ? 128 : 256) ? 64 : 128;
+}
+
 template <int key_columns, int value_columns, bool in_units>
 inline constexpr AttentionKernel many_attention{
     .info = {.name = in_units ? "many_in_units" : "many",
              .architecture = Architecture::sm_90a,
-             .arithmetic = key_columns == 576 ? attention_of_latents
-                           : in_units         ? attention_in_units
-                                              : attention_in_tiles,
+             .arithmetic = !sums_in_units(value_columns) ? attention_of_wide_values
+                           : in_units                    ? attention_in_units
+                                                         : attention_in_tiles,
              .tile = {.outputs = value_columns,
-                      .rows = key_columns == 576 ? 64 : 128,
-                      .k = key_columns == 576 || in_units ? 64 : 128}},
+                      .rows = many_rows(value_columns, in_units),
+                      .k = in_units || value_columns > 128 ? 64 : 128}},
     .key_width = key_columns,
     .value_width = value_columns,
     .supports = supports_many,
@@ -89,7 +97,8 @@ template <int key_columns, int value_columns, int rows>
 inline constexpr AttentionKernel few_codes_attention{
     .info = {.name = rows == 8 ? "few_codes_8" : "few_codes_16",
              .architecture = Architecture::sm_90a,
-             .arithmetic = key_columns == 576 ? attention_of_latents : attention_in_units,
+             .arithmetic =
+                 sums_in_units(value_columns) ? attention_in_units : attention_of_wide_values,
              .tile = {.outputs = value_columns, .rows = rows, .k = 64}},
     .key_width = key_columns,
     .value_width = value_columns,
@@ -101,8 +110,9 @@ template <int key_columns, int value_columns>
 inline constexpr AttentionKernel many_codes_attention{
     .info = {.name = "many_codes",
              .architecture = Architecture::sm_90a,
-             .arithmetic = key_columns == 576 ? attention_of_latents : attention_in_units,
-             .tile = {.outputs = value_columns, .rows = key_columns == 576 ? 64 : 128, .k = 64}},
+             .arithmetic =
+                 sums_in_units(value_columns) ? attention_in_units : attention_of_wide_values,
+             .tile = {.outputs = value_columns, .rows = many_rows(value_columns, true), .k = 64}},
     .key_width = key_columns,
     .value_width = value_columns,
     .supports = supports_codes,

@@ -15,20 +15,27 @@ struct FewCodes : FewShape<key_columns, value_columns, packed_rows> {
   using Base = FewShape<key_columns, value_columns, packed_rows>;
   static_assert(!Base::latent);
   static constexpr bool coded = true;
-  static constexpr int block_arrivals = Base::copy_warps_each;
+  // Shared memory holds no more units of wide heads.
+  static constexpr int copy_warps_each = key_columns > 256 ? 2 : Base::copy_warps_each;
+  static constexpr int threads = Base::consumers + 2 * copy_warps_each * 32;
+  static constexpr int block_arrivals = copy_warps_each;
   static constexpr int unit_rows = 16;
-  static constexpr int units_ahead = key_columns == 64 ? 3 : 2;
+  static constexpr int units_ahead = key_columns == 64 ? 3 : key_columns > 256 ? 1 : 2;
   static constexpr int blocks_per_sm = 1;
   static constexpr int consumer_registers = 240;
   static constexpr int producer_registers = 128;
   // Units take the place of blocks in the ring.
-  static constexpr int key_slots = key_columns == 64 ? 8 : packed_rows <= 8 ? 5 : 4;
+  static constexpr int key_slots = key_columns > 256   ? 1
+                                   : key_columns > 128 ? 2
+                                   : key_columns == 64 ? 8
+                                   : packed_rows <= 8  ? 5
+                                                       : 4;
   static constexpr int value_slots = key_slots;
   static constexpr int ring_bytes = key_slots * Base::stage_bytes;
   static_assert(key_slots >= Base::blocks_together);
   static constexpr int unit_bytes = units_ahead * unit_rows * (key_columns + 1);  // of a warp
   static constexpr int shared_bytes =
-      1024 + ring_bytes + Base::other_bytes + 2 * Base::copy_warps_each * unit_bytes;
+      1024 + ring_bytes + Base::other_bytes + 2 * copy_warps_each * unit_bytes;
   static_assert(shared_bytes + schedule_bytes <= 227 * 1024);
 };
 
@@ -43,7 +50,7 @@ struct ManyCodes : Shape<key_columns, value_columns, true> {
   static constexpr int consumer_registers = 224;
   static constexpr int producer_registers = 56;
   static constexpr int unit_rows = 16;
-  static constexpr int units_ahead = 6;
+  static constexpr int units_ahead = key_columns > 256 ? 1 : 6;
   static constexpr int key_slots = Base::value_slots;
   static constexpr int value_slots = Base::value_slots;
   static constexpr int ring_bytes =

@@ -137,7 +137,9 @@ __device__ inline void store_tile(const TileParams& p, const Sums<S>& sums, cons
   for (int r = 0; r < 2; ++r) {
     const float factor = final_factor<S>(p, sums.seen[r].total);
     const auto value = [&](int block, int i) {
-      return __fmul_rn(sums.own[4 * block + 2 * r + i], factor);
+      const float ungated = __fmul_rn(sums.own[4 * block + 2 * r + i], factor);
+      if (rows.row[r] < 0) return ungated;
+      return gated(p.gates, {rows.row[r], rows.head[r], column + 8 * block + i}, ungated);
     };
     if (p.out_f32) {
 #pragma unroll
@@ -184,11 +186,11 @@ struct Attend {
   // The thread's first row in the tile, and the column of its first sum.
   __device__ static int tile_row() {
     const int t = thread_here();
-    return (S::latent ? 0 : t / 128 * 64) + t % 128 / 32 * 16 + t % 32 / 4;
+    return (S::halves ? 0 : t / 128 * 64) + t % 128 / 32 * 16 + t % 32 / 4;
   }
   __device__ static int column() {
     const int t = thread_here();
-    return (S::latent ? t / 128 * S::own_values : 0) + 2 * (t % 4);
+    return (S::halves ? t / 128 * S::own_values : 0) + 2 * (t % 4);
   }
 
   // Done after the first scores are issued, which do not depend on it.
@@ -219,13 +221,9 @@ struct Attend {
   }
   template <int count>
   __device__ void issue_values(const std::uint32_t (&weights)[count][4], bool accumulate) {
-    std::uint32_t values = 0;
-    if constexpr (S::latent) {
-      values = c.ring.keys.block() + c.warpgroup * (S::own_values / 64) * S::panel_bytes;
-    } else {
-      bar_wait(c.ring.values.full(), c.ring.values.parity);
-      values = c.ring.values.block();
-    }
+    if constexpr (!S::latent) bar_wait(c.ring.values.full(), c.ring.values.parity);
+    std::uint32_t values = S::latent ? c.ring.keys.block() : c.ring.values.block();
+    if constexpr (S::halves) values += c.warpgroup * (S::own_values / 64) * S::panel_bytes;
     add_values<S>(sums.own, weights, values, accumulate);
     mma_commit();
   }

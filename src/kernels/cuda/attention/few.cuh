@@ -38,7 +38,7 @@ template <class S>
 struct AttendFew {
   static constexpr int blocks = S::blocks_together;
   static constexpr int columns = S::rows / 4;  // packed rows of a thread
-  static constexpr int halves = S::sum_panels;
+  static constexpr int panels = S::sum_panels;
 
   const TileParams& p;
   const Item& item;
@@ -53,8 +53,8 @@ struct AttendFew {
   int end[columns];       // the same for the rows of each column; 0 behind the last row
   Seen seen[columns];     // of the current unit
   Seen all_seen[columns];
-  float own[halves][S::rows / 2];
-  float all[S::folds ? halves : 1][S::rows / 2];
+  float own[panels][S::rows / 2];
+  float all[S::folds ? panels : 1][S::rows / 2];
   float factor[blocks][columns];
 
   __device__ AttendFew(const TileParams& params, const Item& own_item, const FewMemory<S>& memory,
@@ -80,7 +80,7 @@ struct AttendFew {
       end[c] = packed < item.rows ? position_of(p, item, packed) + 1 : 0;
     }
 #pragma unroll
-    for (int h = 0; h < halves; ++h) {
+    for (int h = 0; h < panels; ++h) {
 #pragma unroll
       for (int i = 0; i < S::rows / 2; ++i) own[h][i] = all[S::folds ? h : 0][i] = 0;
     }
@@ -109,6 +109,10 @@ struct AttendFew {
         Mma<S::rows>::template ss<swizzle_128>(s[b], k + i / 4 * (S::panel_bytes >> 4) + i % 4 * 2,
                                                q + i / 4 * (S::rows * 128 >> 4) + i % 4 * 2, i > 0);
       mma_commit();
+      if constexpr (S::scores_apart) {
+        mma_wait<0>();
+        settled(s[b]);
+      }
       ahead.next();
     }
     mma_wait<0>();
@@ -233,7 +237,7 @@ struct AttendFew {
       const std::uint32_t w = descriptor_low(shared.weights(b));
       mma_fence();
 #pragma unroll
-      for (int h = 0; h < halves; ++h) {
+      for (int h = 0; h < panels; ++h) {
 #pragma unroll
         for (int k = 0; k < 4; ++k)
           Mma<S::rows>::template ss<swizzle_128, 1>(own[h],
@@ -243,7 +247,7 @@ struct AttendFew {
       mma_commit();
       mma_wait<0>();
 #pragma unroll
-      for (int h = 0; h < halves; ++h) settled(own[h]);
+      for (int h = 0; h < panels; ++h) settled(own[h]);
       if constexpr (S::latent) {
         ring.keys.pass_on();
       } else {
@@ -258,7 +262,7 @@ struct AttendFew {
     for (int c = 0; c < columns; ++c) moved = moved || factor[b][c] != 1.0F;
     if (!__any_sync(0xFFFFFFFF, moved)) return;
 #pragma unroll
-    for (int h = 0; h < halves; ++h) {
+    for (int h = 0; h < panels; ++h) {
 #pragma unroll
       for (int i = 0; i < S::rows / 2; ++i)
         own[h][i] = __fmul_rn(own[h][i], factor[b][2 * (i / 4) + i % 2]);
@@ -279,7 +283,7 @@ struct AttendFew {
       } else {
         const Join factors = join(all_seen[c], {seen[c].largest, total});
 #pragma unroll
-        for (int h = 0; h < halves; ++h) {
+        for (int h = 0; h < panels; ++h) {
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
             const int i = 4 * (c / 2) + c % 2 + 2 * r;
@@ -302,7 +306,7 @@ struct AttendFew {
   __device__ void export_column(float* to, int c, float total) {
     const int row = row_of(c);
 #pragma unroll
-    for (int h = 0; h < halves; ++h) {
+    for (int h = 0; h < panels; ++h) {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         to[row * S::value_width + value_column(h, r)] = own[h][4 * (c / 2) + c % 2 + 2 * r];
@@ -335,7 +339,7 @@ struct AttendFew {
 
   __device__ void finish() {
     if (item.chunks > 1) {
-      if (S::latent && side_by_side) {
+      if (!S::folds && side_by_side) {
         chunks_meet<S>(p, item);
         join_units<S>(p, item, item.chunk, item.chunks);
         chunks_part<S>(p, item);
@@ -353,11 +357,13 @@ struct AttendFew {
           (item.first_row + token) * p.out_stride + head_of(packed, token) * p.out_head_stride;
       const float inverse = final_factor<S>(p, all_seen[c].total);
 #pragma unroll
-      for (int h = 0; h < halves; ++h) {
+      for (int h = 0; h < panels; ++h) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float* const sums = S::folds ? all[S::folds ? h : 0] : own[h];
-          const float value = __fmul_rn(sums[4 * (c / 2) + c % 2 + 2 * r], inverse);
+          const float value =
+              gated(p.gates, {item.first_row + token, head_of(packed, token), value_column(h, r)},
+                    __fmul_rn(sums[4 * (c / 2) + c % 2 + 2 * r], inverse));
           const std::int64_t to = at + value_column(h, r);
           if (p.out_f32) {
             static_cast<float*>(p.out)[to] = value;

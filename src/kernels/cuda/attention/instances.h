@@ -43,6 +43,13 @@ extern template Instance few_instance<192, 128, 16>();
 extern template Instance few_instance<192, 128, 32>();
 extern template Instance many_instance<192, 128, false>();
 extern template Instance many_instance<192, 128, true>();
+extern template Instance few_instance<256, 256, 8>();
+extern template Instance few_instance<256, 256, 16>();
+extern template Instance few_instance<256, 256, 32>();
+extern template Instance many_instance<256, 256, false>();
+extern template Instance many_instance<256, 256, true>();
+extern template Instance few_instance<512, 512, 16>();
+extern template Instance many_instance<512, 512, false>();
 extern template Instance few_instance<576, 512, 16>();
 extern template Instance many_instance<576, 512, false>();
 extern template Instance few_codes_instance<64, 64, 8>();
@@ -51,5 +58,10 @@ extern template Instance many_codes_instance<64, 64>();
 extern template Instance few_codes_instance<128, 128, 8>();
 extern template Instance few_codes_instance<128, 128, 16>();
 extern template Instance many_codes_instance<128, 128>();
+extern template Instance few_codes_instance<256, 256, 8>();
+extern template Instance few_codes_instance<256, 256, 16>();
+extern template Instance many_codes_instance<256, 256>();
+extern template Instance few_codes_instance<512, 512, 16>();
+extern template Instance many_codes_instance<512, 512>();
 
 }  // namespace motley::kernels::cuda::tiles

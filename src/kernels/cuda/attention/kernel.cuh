@@ -58,7 +58,7 @@ __device__ inline void consume(const TileParams& p, TileScheduler scheduler, std
   // the first warpgroup begins
   if (S::ahead && warpgroup == 1) named_barrier_arrive(2, S::consumers);
   for (Item item; scheduler.take(item);) {
-    c.queries = queries.block() + (S::latent ? 0 : warpgroup * S::key_panels * query_panel_bytes);
+    c.queries = queries.block() + (S::halves ? 0 : warpgroup * S::key_panels * query_panel_bytes);
     if constexpr (S::query_warp) {
       bar_wait(queries.full(), queries.parity);
     } else {
@@ -228,12 +228,12 @@ Instance instance_of(void (*kernel)(TileParams), bool waits) {
           .waits = waits};
 }
 
-// For latents, the chunks of a tile wait for each other if no block has two of them
-// (AttendFew::finish).
+// Where units are not kept apart, the chunks of a tile wait for each other if no block has two of
+// them (AttendFew::finish).
 template <int key_width, int value_width, int rows>
 Instance few_instance() {
   using S = FewShape<key_width, value_width, rows>;
-  return instance_of<S>(attend_few<S>, S::latent);
+  return instance_of<S>(attend_few<S>, !S::folds);
 }
 
 template <int key_width, int value_width, bool in_units>
@@ -245,7 +245,7 @@ Instance many_instance() {
 template <int key_width, int value_width, int rows>
 Instance few_codes_instance() {
   using S = FewCodes<key_width, value_width, rows>;
-  return instance_of<S>(attend_few<S>, false);
+  return instance_of<S>(attend_few<S>, !S::folds);
 }
 
 template <int key_width, int value_width>

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/find_sequence.cuh"
+#include "kernels/cuda/attention/gate.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/warp.cuh"
 #include "kernels/kv_codes.h"
@@ -135,10 +136,11 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
   for (int c = 0; c < columns_each; ++c) {
     const int i = t + c * plain_threads;
     if (i >= p.value_width) continue;
+    const float value = gated(p.gates, {row, head, i}, sums[c] * factor);
     if (p.out_type == DType::f32) {
-      static_cast<float*>(p.out)[at + i] = sums[c] * factor;
+      static_cast<float*>(p.out)[at + i] = value;
     } else {
-      static_cast<__nv_bfloat16*>(p.out)[at + i] = __float2bfloat16(sums[c] * factor);
+      static_cast<__nv_bfloat16*>(p.out)[at + i] = __float2bfloat16(value);
     }
   }
 }

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -119,6 +121,14 @@ TEST(SelectAttention, ChoosesByPackedRows) {
       {{.key_width = 192, .most = 2, .batch_invariant = true, .shared_width = 64},
        "many_in_units 1.."},
       {{.key_width = 192, .shared_width = 32}, "plain 1.."},
+      {{.key_width = 256, .value_width = 256, .group = 8}, "few_8 1..8"},
+      {{.key_width = 256, .value_width = 256, .group = 8, .most = 2}, "few_16 1..16"},
+      {{.key_width = 256, .value_width = 256, .group = 8, .most = 40}, "many 33.., few_32 1..32"},
+      {{.key_width = 256, .value_width = 256, .group = 8, .most = 40, .batch_invariant = true},
+       "many_in_units 33.., few_32 1..32"},
+      {{.key_width = 512, .value_width = 512, .group = 8}, "few_16 1..16"},
+      {{.key_width = 512, .value_width = 512, .group = 8, .most = 40, .batch_invariant = true},
+       "many 17.., few_16 1..16"},
       {{.key_width = 576, .value_width = 512, .group = 16}, "few_16 1..16"},
       {{.key_width = 576, .value_width = 512, .group = 17}, "many 17.."},
       {{.key_width = 576, .value_width = 512, .group = 16, .most = 2}, "many 17.., few_16 1..16"},
@@ -131,6 +141,11 @@ TEST(SelectAttention, ChoosesByPackedRows) {
       {{.group = 8, .most = 5, .batch_invariant = true, .codes = true},
        "many_codes 17.., few_codes_16 1..16"},
       {{.key_width = 64, .value_width = 64, .group = 8, .codes = true}, "few_codes_8 1..8"},
+      {{.key_width = 256, .value_width = 256, .group = 8, .codes = true}, "few_codes_8 1..8"},
+      {{.key_width = 256, .value_width = 256, .group = 16, .most = 2, .codes = true},
+       "many_codes 17.., few_codes_16 1..16"},
+      {{.key_width = 512, .value_width = 512, .group = 8, .most = 2, .codes = true},
+       "few_codes_16 1..16"},
       {{.key_width = 576, .value_width = 512, .group = 16, .codes = true}, "plain 1.."},
       {{.key_width = 192, .codes = true}, "plain 1.."},
       {{.key_width = 96, .value_width = 96}, "plain 1.."},
@@ -142,6 +157,30 @@ TEST(SelectAttention, ChoosesByPackedRows) {
     EXPECT_EQ(launches_of(attention_of(s)), row.launches)
         << s.key_width << "/" << s.value_width << ", groups of " << s.group << ", " << s.least
         << " to " << s.most << " rows";
+  }
+}
+
+// A row's bits do not depend on how many rows of its sequence are in a step, nor on its company.
+TEST(SelectAttention, BatchInvariantLaunchesHaveOneArithmetic) {
+  for (const AttentionThreshold& row : attention_thresholds) {
+    if (row.kernel->key_width == 0) continue;
+    for (const bool codes : {false, true}) {
+      std::set<std::string_view> arithmetics;
+      for (const std::int64_t group : {1, 3, 8, 16, 17, 40})
+        for (const std::int64_t most : {1, 2, 5, 33, 1000})
+          for (const AttentionLaunch& launch :
+               select_attention(attention_of({.key_width = row.kernel->key_width,
+                                              .value_width = row.kernel->value_width,
+                                              .group = group,
+                                              .most = most,
+                                              .batch_invariant = true,
+                                              .codes = codes}))
+                   .span())
+            arithmetics.insert(launch.kernel->info.arithmetic.name);
+      EXPECT_EQ(arithmetics.size(), 1)
+          << row.kernel->key_width << "/" << row.kernel->value_width << (codes ? ", codes: " : ": ")
+          << testing::PrintToString(arithmetics);
+    }
   }
 }
 
@@ -218,7 +257,8 @@ TEST(SelectAttention, DescriptorsAgreeWithTheirInstances) {
     if (row.max_packed != any_packed_rows) {
       EXPECT_EQ(instance.rows, row.max_packed);
     }
-    EXPECT_EQ(instance.waits, row.kernel->key_width == 576 && row.max_packed != any_packed_rows);
+    EXPECT_EQ(instance.waits, row.kernel->info.arithmetic == attention_of_wide_values &&
+                                  row.max_packed != any_packed_rows);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention/gate.cuh"
 #include "kernels/cuda/primitives/ptx.cuh"
 
 namespace motley::kernels::cuda::tiles {
@@ -19,41 +20,48 @@ constexpr int query_panel_bytes = 64 * 128;
 // on the position only: every 256 positions, every 1024 from 8192 on, every 4096 from 65536 on.
 constexpr int unit_positions = 256;
 
+// A latent is key and value: the values are the first columns of the keys.
+constexpr bool is_latent(int key_columns) { return key_columns == 576; }
+// Whether registers can hold the sums of earlier units beside those of the current one, in the
+// kernels of many rows. Kernels of few rows follow them, for the same order of sums.
+constexpr bool keeps_units(int value_columns) { return value_columns <= 256; }
+
 // A panel is 64 columns of bf16 in the 128-byte swizzle. The keys and values of a block are
 // adjacent panels, and so are queries.
 template <int key_columns, int value_columns, bool in_units>
 struct Shape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
-  // A latent is key and value: the values are the first columns of the keys. Two warpgroups have
-  // half of the value columns each, for the same 64 rows.
-  static constexpr bool latent = key_columns > 256;
+  static constexpr bool latent = is_latent(key_columns);
   static constexpr bool coded = false;  // codes.cuh
+  static constexpr bool folds = in_units && keeps_units(value_columns);
+  // A warpgroup has 64 rows to itself. Where it has no registers for the sums of all value columns,
+  // both have the same 64 rows, with half of the columns each.
+  static constexpr bool halves = value_columns * (folds ? 2 : 1) > 256;
   static constexpr int warpgroups = 2;
-  static constexpr int rows = latent ? 64 : 128;
+  static constexpr int rows = halves ? 64 : 128;
   static constexpr int blocks_per_sm = 1;
-  static constexpr int own_values = latent ? value_columns / 2 : value_columns;
+  static constexpr int own_values = halves ? value_columns / 2 : value_columns;
   // A separate warp loads the queries of the next tile.
   static constexpr bool query_warp = !latent;
   static constexpr int query_buffers = query_warp && key_columns < 128 ? 2 : 1;
   // The scores of the next block are computed during the sums of this block's values.
   static constexpr bool ahead = !latent;
-  static constexpr bool folds = in_units;
   // A tile's positions are split at multiples of this.
   static constexpr int cut_grain = unit_positions;
-  // Positions per softmax. Registers hold either the sums of earlier units or more scores.
-  static constexpr int block = latent || folds ? 64 : 128;
+  // Positions per softmax. Registers hold either many sums or more scores.
+  static constexpr int block = folds || value_columns > 128 ? 64 : 128;
   static constexpr int panel_bytes = block * 128;
   // The largest score may grow by this power of two before sums are rescaled. For the order of sums
   // of few rows it must be 0.
-  static constexpr float slack = block == 128 ? 8 : 0;
+  static constexpr float slack = folds || !keeps_units(value_columns) ? 0 : 8;
   static constexpr int consumers = 128 * warpgroups;
   static constexpr int block_arrivals = 1;  // arrivals that signal a block
   // One producer warp each for keys, values, queries and scheduling; consumers get their registers.
   static constexpr int threads = consumers + 128;
   static constexpr int items_taken = consumers / 32 + (latent ? 1 : 3);  // warps
-  static constexpr int consumer_registers = latent ? 232 : 224;
-  static constexpr int producer_registers = latent ? 40 : 56;
+  static constexpr int consumer_registers = value_columns > 128 ? 232 : 224;
+  static constexpr int producer_registers = value_columns > 128 ? 40 : 56;
 
   static constexpr int key_panels = key_columns / 64;
   static constexpr int value_panels = latent ? 0 : value_columns / 64;  // of their own
@@ -76,19 +84,23 @@ template <int key_columns, int value_columns, int packed_rows>
 struct FewShape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
-  static constexpr bool latent = key_columns > 256;
+  static constexpr bool latent = is_latent(key_columns);
   static constexpr bool coded = false;
-  static constexpr bool folds = !latent;
+  static constexpr bool folds = keeps_units(value_columns);
   static constexpr int block = 64;
-  // Units of a latent are not kept apart.
-  static constexpr int cut_grain = latent ? block : unit_positions;
+  static constexpr int cut_grain = folds ? unit_positions : block;
   static constexpr int panel_bytes = block * 128;
   static constexpr int rows = packed_rows;
-  // Blocks per softmax, which synchronises once for all of them. Blocks of latents are large: one
-  // is copied while one is processed.
-  static constexpr int blocks_together = latent                                         ? 1
+  // Blocks per softmax, which synchronises once for all of them. Wide blocks are large: one is
+  // copied while one is processed.
+  static constexpr int blocks_together = key_columns > 256   ? 1
+                                         : key_columns > 192 ? (rows > 16 ? 1 : 2)
                                          : rows > 16 || (key_columns > 128 && rows > 8) ? 2
                                                                                         : 4;
+  // Scores of two blocks are not in flight together: the assembler would run their products one by
+  // one (C7515). A block of wide heads takes far longer to arrive than that costs.
+  static constexpr bool scores_apart = key_columns == 256;
+  static_assert(blocks_together * rows % 16 == 0);  // what a warp's stores of weights take
   static constexpr int consumers = 128;
   static constexpr int copy_warps_each = 4;  // for keys, and for values
   static constexpr int block_arrivals = 32 * copy_warps_each;
@@ -149,6 +161,7 @@ struct TileParams {
   float scale;                  // times log2(e)
   int window;
   const float* sinks;
+  HeadGates gates;
   const void* q;
   bool q_f32;
   std::int64_t q_stride, q_head_stride;
