@@ -131,15 +131,30 @@ __device__ inline uint4 gather_columns(const std::uint32_t (&w)[4]) {
 }
 
 template <class S>
+__device__ inline void gate_tile(const TileParams& p, Sums<S>& sums, const ThreadRows& rows,
+                                 int column) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (rows.row[r] < 0) continue;
+#pragma unroll
+    for (int i = 0; i < S::own_values / 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float& sum = sums.own[4 * i + 2 * r + j];
+        sum = gated<true>(p.gates, {rows.row[r], rows.head[r], column + 8 * i + j}, sum);
+      }
+    }
+  }
+}
+
+template <class S>
 __device__ inline void store_tile(const TileParams& p, const Sums<S>& sums, const ThreadRows& rows,
                                   int column) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float factor = final_factor<S>(p, sums.seen[r].total);
     const auto value = [&](int block, int i) {
-      const float ungated = __fmul_rn(sums.own[4 * block + 2 * r + i], factor);
-      if (rows.row[r] < 0) return ungated;
-      return gated(p.gates, {rows.row[r], rows.head[r], column + 8 * block + i}, ungated);
+      return __fmul_rn(sums.own[4 * block + 2 * r + i], factor);
     };
     if (p.out_f32) {
 #pragma unroll
@@ -381,6 +396,7 @@ struct Attend {
       if (arrives_last<S>(p, item, c.verdict)) join_units<S>(p, item);
     } else {
       collect(sums);
+      if (p.gates.data != nullptr) gate_tile<S>(p, sums, rows, column());
       store_tile<S>(p, sums, rows, column());
     }
   }

@@ -348,6 +348,15 @@ struct AttendFew {
       }
       return;
     }
+    if (p.gates.data == nullptr) {
+      store<false>();
+    } else {
+      store<true>();
+    }
+  }
+
+  template <bool has_gates>
+  __device__ void store() {
 #pragma unroll
     for (int c = 0; c < columns; ++c) {
       const int packed = packed_of(c);
@@ -361,9 +370,10 @@ struct AttendFew {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float* const sums = S::folds ? all[S::folds ? h : 0] : own[h];
-          const float value =
-              gated(p.gates, {item.first_row + token, head_of(packed, token), value_column(h, r)},
-                    __fmul_rn(sums[4 * (c / 2) + c % 2 + 2 * r], inverse));
+          const float sum = gated<has_gates>(
+              p.gates, {item.first_row + token, head_of(packed, token), value_column(h, r)},
+              sums[4 * (c / 2) + c % 2 + 2 * r]);
+          const float value = __fmul_rn(sum, inverse);
           const std::int64_t to = at + value_column(h, r);
           if (p.out_f32) {
             static_cast<float*>(p.out)[to] = value;

@@ -145,11 +145,15 @@ __device__ inline void join_units(const TileParams& p, const Item& item, int sha
       if (first + w * S::consumers >= count) continue;
       const float factor = final_factor<S>(p, seen[w].total);
       const int out_row = item.first_row + token[w];
-      const auto value = [&](int i) {
-        return gated(p.gates, {out_row, head[w], column[w] + i}, __fmul_rn(sum[w][i], factor));
-      };
-      store_two(p, out_row, head[w], column[w], value(0), value(1));
-      store_two(p, out_row, head[w], column[w] + 2, value(2), value(3));
+      if (p.gates.data != nullptr) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sum[w][i] = gated<true>(p.gates, {out_row, head[w], column[w] + i}, sum[w][i]);
+      }
+      store_two(p, out_row, head[w], column[w], __fmul_rn(sum[w][0], factor),
+                __fmul_rn(sum[w][1], factor));
+      store_two(p, out_row, head[w], column[w] + 2, __fmul_rn(sum[w][2], factor),
+                __fmul_rn(sum[w][3], factor));
     }
   }
 }
