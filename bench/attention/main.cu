@@ -87,6 +87,7 @@ struct Model {
   std::int64_t heads, kv_heads, key_width, value_width;
   std::int64_t window = 0;
   bool latent = false;
+  bool gated = false;
 };
 
 constexpr Model qwen{"qwen3-30b-a3b", 32, 4, 128, 128};
@@ -96,7 +97,8 @@ constexpr Model mixtral{"mixtral-8x7b", 32, 8, 128, 128};
 constexpr Model lite_plain{"deepseek-lite plain", 16, 16, 192, 128};
 constexpr Model lite{"deepseek-lite", 16, 1, 576, 512, 0, true};
 constexpr Model deepseek{"deepseek-v3", 128, 1, 576, 512, 0, true};
-constexpr Model qwen_next{"qwen3.5-35b-a3b", 16, 2, 256, 256};
+constexpr Model qwen_next{"qwen3.5-35b-a3b", 16, 2, 256, 256, 0, false, true};
+constexpr Model ungated{"qwen3.5 ungated", 16, 2, 256, 256};
 constexpr Model gemma_window{"gemma-4-26b w1024", 16, 8, 256, 256, 1024};
 constexpr Model gemma{"gemma-4-26b", 16, 2, 512, 512};
 
@@ -135,7 +137,8 @@ Cost cost_of(const Model& model, const Load& load, bool codes) {
   const auto heads = static_cast<double>(model.heads);
   cost.bytes = sequences * (read * static_cast<double>(model.kv_heads) * kept +
                             static_cast<double>(load.rows) * heads *
-                                static_cast<double>(4 * model.key_width + 2 * model.value_width));
+                                static_cast<double>(4 * model.key_width + 2 * model.value_width +
+                                                    (model.gated ? 4 * model.value_width : 0)));
   cost.flops =
       sequences * seen * heads * 2 * static_cast<double>(model.key_width + model.value_width);
   return cost;
@@ -190,6 +193,12 @@ void time_load(const Model& model, const Load& load, const How& how) {
   const Memory table(order);
   const Memory q = random_bf16(rows * model.heads * model.key_width, 7);
   const Memory out(static_cast<std::size_t>(rows * model.heads * model.value_width * 2));
+  // Next to the queries, as q_proj computes them.
+  const std::int64_t gate_columns = model.gated ? 2 * model.value_width : 0;  // of a head
+  const Memory gates(static_cast<std::size_t>(rows * model.heads * gate_columns) * 4);
+  if (model.gated)
+    CHECK_CUDA(cudaMemset(gates.data(), 0,
+                          static_cast<std::size_t>(rows * model.heads * gate_columns) * 4));
   const auto size = cuda::attention_scratch({.sequences = load.sequences,
                                              .heads = model.heads,
                                              .kv_heads = model.kv_heads,
@@ -254,6 +263,9 @@ void time_load(const Model& model, const Load& load, const How& how) {
                       .value_width = model.value_width,
                       .scale = 0.1F,
                       .window = model.window,
+                      .gates = {.data = model.gated ? gates.data<float>() : nullptr,
+                                .stride = model.heads * gate_columns,
+                                .head_stride = gate_columns},
                       .q = q.data(),
                       .q_type = DType::bf16,
                       .q_stride = model.heads * model.key_width,
@@ -299,7 +311,7 @@ void time_many() {
 void time_wide() {
   for (const bool codes : {false, true}) {
     for (const std::int64_t batch : {1, 8, 64})
-      for (const Model& model : {qwen_next, gemma_window, gemma})
+      for (const Model& model : {qwen_next, ungated, gemma_window, gemma})
         time_load(model, {batch, 1, 4096}, {.codes = codes});
     for (const Model& model : {qwen_next, gemma}) {
       time_load(model, {1, 1, 32768}, {.codes = codes});
@@ -308,7 +320,7 @@ void time_wide() {
     time_load(qwen_next, {8, 4, 4096}, {.codes = codes});
   }
   for (const How how : {How{}, How{.batch_invariant = true}, How{.codes = true}}) {
-    for (const Model& model : {qwen_next, gemma_window, gemma}) {
+    for (const Model& model : {qwen_next, ungated, gemma_window, gemma}) {
       time_load(model, {8, 1024, 1024}, how);
       time_load(model, {1, 8192, 8192}, how);
       time_load(model, {1, 512, 8192}, how);

@@ -40,7 +40,7 @@ enum class Projection : std::uint8_t {
   lm_head,  // layer -1
 };
 
-// What else there is to say of one.
+// The properties of a projection.
 struct ProjectionInfo {
   std::string_view name;  // in a layer, as in messages
   // Whether a rank has all inputs of the map: it has a part of the outputs, or all. Of the others

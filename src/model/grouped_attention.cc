@@ -39,7 +39,10 @@ Result<void> load_norms(WeightSource& source, const std::string& module, const C
 
 Result<GroupedAttention> load_attention(WeightSource& source, const Config& config,
                                         const GroupedConfig& sizes, std::int32_t layer) {
-  MOTLEY_CHECK(!sizes.gated || sizes.qk_norm != QkNorm::full_width, "a norm leaves gates alone");
+  MOTLEY_CHECK(!sizes.gated || (sizes.qk_norm != QkNorm::full_width && sizes.clip == 0),
+               "norms and bounds leave gates alone");
+  MOTLEY_CHECK(sizes.values == Values::projected || sizes.clip == 0, "values are bounded as keys");
+  MOTLEY_CHECK(sizes.values != Values::keys || !sizes.value_norm, "keys have one norm");
   const std::string module = cat("model.layers.", layer, ".self_attn");
   const std::int64_t q_rows = sizes.head_dim * (sizes.gated ? 2 : 1);  // of a head
   const std::int64_t kv_width = sizes.kv_heads * sizes.head_dim;
@@ -150,15 +153,14 @@ ValueId append_without_heads(const GroupedAttention& block, Builder& pass) {
 
 }  // namespace
 
-ValueId GroupedAttention::append_values(ValueId keys, Builder& pass) const {
-  const ValueId values = pass.list().split_heads(
-      pass.value("values", DType::f32, kv_heads * sizes.head_dim), kv_heads);
+void GroupedAttention::append_values_of(ValueId keys, Builder& pass) const {
+  ValueId values = keys;
   if (sizes.value_norm) {
+    const std::int64_t width = kv_heads * sizes.head_dim;
+    values = pass.list().split_heads(pass.value("values", DType::f32, width), kv_heads);
     pass.norm(v_norm, keys, values);
-  } else {
-    pass.round(keys, values);
   }
-  return values;
+  pass.store(values, q.site.layer, PageHalf::values);
 }
 
 GroupedAttention::Heads GroupedAttention::append_projections(ValueId x, Builder& pass) const {
@@ -171,7 +173,7 @@ GroupedAttention::Heads GroupedAttention::append_projections(ValueId x, Builder&
     by_head.gates = list.head_columns(by_head.q, sizes.head_dim, sizes.head_dim);
     by_head.q = list.head_columns(by_head.q, 0, sizes.head_dim);
   }
-  if (sizes.values == Values::from_keys) by_head.v = append_values(by_head.k, pass);
+  if (sizes.values == Values::from_keys) append_values_of(by_head.k, pass);
   if (projected) by_head.v = list.split_heads(each[2], kv_heads);
   if (sizes.qk_norm == QkNorm::full_width) {
     norm_full_width(*this, each[0], each[1], pass);

@@ -25,13 +25,14 @@ struct GroupedAttention final : Mixer {
   ValueId append(ValueId x, Builder& pass) const override;
 
  private:
+  // No v: values are stored already, or are the keys.
   struct Heads {
     ValueId q = ops::no_value, k = ops::no_value, v = ops::no_value;
     ValueId gates = ops::no_value;
   };
   Heads append_projections(ValueId x, Builder& pass) const;
-  // Of values that are made from what k_proj gives.
-  ValueId append_values(ValueId keys, Builder& pass) const;
+  // Stores values that are what k_proj gives, before that becomes keys.
+  void append_values_of(ValueId keys, Builder& pass) const;
   ValueId append_attend(const Heads& by_head, Builder& pass) const;
 };
 

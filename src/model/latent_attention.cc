@@ -92,7 +92,8 @@ CacheLayout LatentAttention::kept_per_token() const {
   return {.heads = 1,
           .key_width = sizes.kv_rank + sizes.rope_dim,
           .values_in_keys = true,
-          .key_tail = sizes.rope_dim};
+          .key_tail = sizes.rope_dim,
+          .takes_scales = false};
 }
 
 // All heads read one latent row.

@@ -62,8 +62,7 @@ Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_
 
 CacheLayout Layer::kept_per_token() const {
   CacheLayout layout = mixer->kept_per_token();
-  // Those of a checkpoint are of keys and values; latents are neither.
-  if (kv_scales.stored && !layout.values_in_keys) {
+  if (kv_scales.stored && layout.takes_scales) {
     layout.key_scale = kv_scales.key;
     layout.value_scale = kv_scales.value;
   }

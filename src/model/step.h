@@ -22,6 +22,8 @@ struct CacheLayout {
   bool values_in_keys = false;
   // The last columns of keys that stay bf16 where the others are stored as codes.
   std::int64_t key_tail = 0;
+  // Whether a checkpoint's scales of keys and values are those of what is stored.
+  bool takes_scales = true;
   // The checkpoint's scales of codes; 0: a power of two for each token and head.
   float key_scale = 0;
   float value_scale = 0;

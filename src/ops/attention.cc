@@ -157,7 +157,6 @@ DType query_type(const Context& context, DType type, const PagedWidths& widths) 
 
 namespace {
 
-// Everything except keys and values.
 kernels::HeadGates gates_of(const tensor::ConstTensor& gates, const tensor::Tensor& out) {
   if (gates.bytes() == nullptr) return {};
   MOTLEY_CHECK(gates.dtype() == DType::f32 && gates.shape() == out.shape() && gates.stride(2) == 1,
@@ -165,6 +164,7 @@ kernels::HeadGates gates_of(const tensor::ConstTensor& gates, const tensor::Tens
   return {.data = gates.data<float>(), .stride = gates.stride(0), .head_stride = gates.stride(1)};
 }
 
+// Everything except keys and values.
 kernels::Attention call_of(const Context& context, const PagedRows& rows,
                            const tensor::ConstTensor& q, const AttentionOptions& options,
                            const tensor::Tensor& out) {

@@ -70,10 +70,10 @@ GroupedCase wide(GroupedCase made) {
   return made;
 }
 
-// One without kernels of its own, and those that have them.
+// A width that only the plain kernel takes, and those that the tensor cores take.
 std::vector<GroupedCase> cases() {
   std::vector<GroupedCase> all;
-  for (const std::int64_t width : {96, 256, 512})
+  for (const std::int64_t width : {96, 128, 256, 512})
     for (const GroupedCase& each : model::test::grouped_cases(width)) all.push_back(wide(each));
   return all;
 }
@@ -210,23 +210,26 @@ TEST_P(GpuGroupedAttention, EqualsTheDefinition) {
                                                  {{2, 1, 2}, {0, 70, 71}, {1, 33, 34}},
                                                  {{0, 71, 72}, {2, 2, 100}, {1, 34, 80}}};
   for (const bool fuses : {true, false}) {
-    double apart = 0;
-    double all = 0;
+    double worst = 0;
     for (const std::vector<Piece>& pieces : steps) {
       const std::vector<float> got = run(pieces, fuses);
       auto at = got.begin();
       for (const auto& [sequence, begin, end] : pieces) {
         for (std::int64_t position = begin; position < end; ++position) {
+          double apart = 0;
+          double all = 0;
           for (const double number : wanted[sequence][static_cast<std::size_t>(position)]) {
             apart += std::pow(double{*at++} - number, 2);
             all += std::pow(number, 2);
           }
+          const double error = std::sqrt(apart / all);
+          worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
         }
       }
     }
     // x and weights are bf16's; queries, keys, values, softmax weights and what goes into o are
     // rounded to it, each by 2^-9 at most, and scores of a size of some units pass that on.
-    EXPECT_LE(std::sqrt(apart / all), 1e-2) << (fuses ? "fused" : "op by op");
+    EXPECT_LE(worst, 2e-2) << (fuses ? "fused" : "op by op");
   }
 }
 

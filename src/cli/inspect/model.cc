@@ -49,7 +49,7 @@ void add_experts(const model::Config& config, Findings& findings) {
       cat("intermediate ", moe.shared_intermediate, moe.shared_gate ? ", behind a gate" : ""));
 }
 
-// What a mixer is like.
+// How a mixer is described.
 struct AttentionFinding {
   json::Object json;
   std::string text;
@@ -80,29 +80,38 @@ struct AttentionFinding {
   }
 };
 
-std::int64_t window_of(const model::GroupedConfig& attention) { return attention.window; }
-std::int64_t window_of(const model::LatentConfig&) { return 0; }
-
 // Layers whose attention differs in its window alone are one finding.
+model::MixerConfig without_window(model::MixerConfig mixer) {
+  if (auto* const grouped = std::get_if<model::GroupedConfig>(&mixer)) grouped->window = 0;
+  return mixer;
+}
+
 void add_attention(const model::Config& config, Findings& findings) {
-  std::int64_t windowed = 0;
+  std::vector<model::MixerConfig> found;
+  std::vector<std::int64_t> windowed;
   for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-    const auto window = [](const auto& attention) { return window_of(attention); };
-    if (std::visit(window, config.mixer(layer)) > 0) ++windowed;
+    const model::MixerConfig& mixer = config.mixer(layer);
+    const model::MixerConfig kind = without_window(mixer);
+    const auto known = std::ranges::find(found, kind);
+    const auto index = static_cast<std::size_t>(known - found.begin());
+    if (known == found.end()) {
+      found.push_back(kind);
+      windowed.push_back(0);
+    }
+    if (mixer != kind) ++windowed[index];
   }
   std::vector<std::string> texts;
   json::Object first;
   json::Array others;
-  for (const model::MixerConfig& mixer : config.mixers) {
-    AttentionFinding attention{.json = {}, .text = {}, .windowed = windowed};
-    std::visit(attention, mixer);
-    if (std::ranges::find(texts, attention.text) != texts.end()) continue;
-    if (texts.empty()) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    AttentionFinding attention{.json = {}, .text = {}, .windowed = windowed[i]};
+    std::visit(attention, found[i]);
+    texts.push_back(std::move(attention.text));
+    if (i == 0) {
       first = std::move(attention.json);
     } else {
       others.push_back(std::move(attention.json));
     }
-    texts.push_back(std::move(attention.text));
   }
   if (!others.empty()) first.add("others", std::move(others));
   findings.add("attention", std::move(first), join(texts, "; "));

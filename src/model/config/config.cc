@@ -60,6 +60,9 @@ void read_rope(ConfigReader& json, Config& config) {
     json.refuse(ErrorCode::bad_file, "rope settings out of range",
                 "rope_theta is above 1, factor above 0, partial_rotary_factor from 0 to 1");
   rope.dims = static_cast<std::int64_t>(static_cast<double>(attention.head_dim) * partial);
+  if (rope.dims < 2)
+    json.refuse(ErrorCode::bad_file, "partial_rotary_factor leaves no dimension to rotate",
+                "the config's sizes contradict each other");
 }
 
 void read_common(ConfigReader& json, Config& config) {
@@ -110,13 +113,14 @@ class Invariants {
     require_rotated(attention.rope, attention.head_dim);
   }
   void operator()(const LatentConfig& attention) {
+    require(attention.rope.dims > 0, "no rotated dimensions");
     require_rotated(attention.rope, attention.rope_dim);
   }
 
  private:
   void require_rotated(const ops::RopeSpec& rope, std::int64_t width) {
-    require(rope.dims >= 2 && rope.dims % 2 == 0 && rope.dims <= width,
-            "an odd number of rotated dimensions");
+    require(rope.dims >= 0 && rope.dims % 2 == 0 && rope.dims <= width,
+            "rotated dimensions that are no pairs of a head's");
   }
 
   ConfigReader& json_;

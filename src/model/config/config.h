@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "base/json/json.h"
 #include "base/result.h"
 #include "moe/experts.h"
@@ -48,6 +49,8 @@ struct GroupedConfig {
   std::int64_t window = 0;  // the positions that a row attends to, its own included; 0: all
   double scale = 0;         // of the scores
   ops::RopeSpec rope;       // 0 dims: heads are not rotated
+
+  friend bool operator==(const GroupedConfig&, const GroupedConfig&) = default;
 };
 
 // Multi-head latent attention: keys and values are stored as one latent row per token.
@@ -61,6 +64,8 @@ struct LatentConfig {
   double inner_norm_eps = 1e-6;
   double scale = 0;  // of the scores
   ops::RopeSpec rope;
+
+  friend bool operator==(const LatentConfig&, const LatentConfig&) = default;
 };
 
 // One alternative for each kind of mixer. Code that depends on the kind visits it, so that a new
@@ -103,7 +108,7 @@ struct Config {
   bool norm_weight_in_f32 = false;  // the norm's weight multiplies before rounding, not after
   bool tied_embeddings = false;
 
-  // The mixers that layers differ in, and which of them each layer has.
+  // Each kind of mixer that a layer of the model has, and the number of each layer's.
   std::vector<MixerConfig> mixers;
   std::vector<std::int32_t> mixer_of_layer;
 
@@ -118,8 +123,12 @@ struct Config {
   const MixerConfig& mixer(std::int32_t layer) const {
     return mixers[static_cast<std::size_t>(mixer_of_layer[static_cast<std::size_t>(layer)])];
   }
-  // Of families whose layers have this mixer alone, as far as they have been read.
-  GroupedConfig& grouped() { return std::get<GroupedConfig>(mixers.front()); }
+  // The first mixer, for families whose layers have this kind alone so far.
+  GroupedConfig& grouped() {
+    auto* const first = std::get_if<GroupedConfig>(mixers.data());
+    MOTLEY_CHECK(first != nullptr, "the first mixer is grouped attention");
+    return *first;
+  }
 };
 
 // Reads a config.json. `where` names it in messages.

@@ -14,11 +14,11 @@ namespace motley::kernels::cuda {
 namespace tiles {
 namespace {
 
-constexpr int latent_width = 576;
-
 Result<void> prepare(const Instance& instance) {
   const auto bytes = static_cast<std::size_t>(instance.shared_bytes);
   MOTLEY_TRY_VOID(allow_shared_memory("attention", instance.kernel, bytes));
+  MOTLEY_TRY_VOID(require_registers("attention", instance.kernel,
+                                    {.threads = instance.threads, .needed = instance.registers}));
   if (!instance.waits) return {};
   return require_resident("attention", instance.kernel,
                           {.grid = static_cast<unsigned>(instance.blocks_per_sm),
@@ -136,7 +136,7 @@ void run_tiles(const AttentionKernel& kernel, const Attention& a, const PackedRo
   TileParams p = params_of(a);
   p.least_rows = rows.least;
   p.max_rows = rows.max;
-  p.whole = a.batch_invariant && !sums_in_units(a.value_width);
+  p.whole = a.batch_invariant && !tiles::keeps_units(a.value_width);
   if (kernel.supports == supports_many) add_boxes(device_of(stream), a, p);
   const std::int64_t tokens = a.sequences.max_rows > 0 ? a.sequences.max_rows : a.sequences.rows;
   for (std::int64_t first = 0; first < a.sequences.count; first += max_sequences) {

@@ -43,12 +43,12 @@ void run_tiles(const AttentionKernel& kernel, const Attention& problem, const Pa
 inline constexpr Arithmetic attention_in_f32{"attention_in_f32"};
 // Units of positions, joined in order.
 inline constexpr Arithmetic attention_in_units{"attention_in_units"};
-// An online softmax over 128 positions at a time, split where the load requires it.
+// An online softmax over 128 positions at a time (of values wider than 128: over 64), split where
+// the load requires it.
 inline constexpr Arithmetic attention_in_tiles{"attention_in_tiles"};
 // 64 positions at a time; split where the load requires it, unless batch_invariant is set. Of
 // values that are too wide for sums in units.
 inline constexpr Arithmetic attention_of_wide_values{"attention_of_wide_values"};
-constexpr bool sums_in_units(std::int64_t value_width) { return value_width <= 256; }
 
 inline constexpr AttentionKernel plain_attention{
     .info = {.name = "plain", .arithmetic = attention_in_f32, .tile = {.rows = 1, .k = 64}},
@@ -63,7 +63,7 @@ inline constexpr AttentionKernel few_attention{
                                   : "few_32",
              .architecture = Architecture::sm_90a,
              .arithmetic =
-                 sums_in_units(value_columns) ? attention_in_units : attention_of_wide_values,
+                 tiles::keeps_units(value_columns) ? attention_in_units : attention_of_wide_values,
              .tile = {.outputs = value_columns, .rows = rows, .k = 64}},
     .key_width = key_columns,
     .value_width = value_columns,
@@ -71,18 +71,17 @@ inline constexpr AttentionKernel few_attention{
     .run = run_tiles,
     .instance = tiles::few_instance<key_columns, value_columns, rows>};
 
-// Of a tile; both warpgroups have the same rows where registers do not hold all sums.
 constexpr int many_rows(std::int64_t value_width, bool in_units) {
-  return value_width > (in_units ? 128 : 256) ? 64 : 128;
+  return tiles::halves_columns(value_width, in_units) ? 64 : 128;
 }
 
 template <int key_columns, int value_columns, bool in_units>
 inline constexpr AttentionKernel many_attention{
     .info = {.name = in_units ? "many_in_units" : "many",
              .architecture = Architecture::sm_90a,
-             .arithmetic = !sums_in_units(value_columns) ? attention_of_wide_values
-                           : in_units                    ? attention_in_units
-                                                         : attention_in_tiles,
+             .arithmetic = !tiles::keeps_units(value_columns) ? attention_of_wide_values
+                           : in_units                         ? attention_in_units
+                                                              : attention_in_tiles,
              .tile = {.outputs = value_columns,
                       .rows = many_rows(value_columns, in_units),
                       .k = in_units || value_columns > 128 ? 64 : 128}},
@@ -98,7 +97,7 @@ inline constexpr AttentionKernel few_codes_attention{
     .info = {.name = rows == 8 ? "few_codes_8" : "few_codes_16",
              .architecture = Architecture::sm_90a,
              .arithmetic =
-                 sums_in_units(value_columns) ? attention_in_units : attention_of_wide_values,
+                 tiles::keeps_units(value_columns) ? attention_in_units : attention_of_wide_values,
              .tile = {.outputs = value_columns, .rows = rows, .k = 64}},
     .key_width = key_columns,
     .value_width = value_columns,
@@ -111,7 +110,7 @@ inline constexpr AttentionKernel many_codes_attention{
     .info = {.name = "many_codes",
              .architecture = Architecture::sm_90a,
              .arithmetic =
-                 sums_in_units(value_columns) ? attention_in_units : attention_of_wide_values,
+                 tiles::keeps_units(value_columns) ? attention_in_units : attention_of_wide_values,
              .tile = {.outputs = value_columns, .rows = many_rows(value_columns, true), .k = 64}},
     .key_width = key_columns,
     .value_width = value_columns,

@@ -141,7 +141,7 @@ __device__ inline void gate_tile(const TileParams& p, Sums<S>& sums, const Threa
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float& sum = sums.own[4 * i + 2 * r + j];
-        sum = gated<true>(p.gates, {rows.row[r], rows.head[r], column + 8 * i + j}, sum);
+        sum = gated(p.gates, {rows.row[r], rows.head[r], column + 8 * i + j}, sum);
       }
     }
   }

@@ -370,9 +370,10 @@ struct AttendFew {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float* const sums = S::folds ? all[S::folds ? h : 0] : own[h];
-          const float sum = gated<has_gates>(
-              p.gates, {item.first_row + token, head_of(packed, token), value_column(h, r)},
-              sums[4 * (c / 2) + c % 2 + 2 * r]);
+          float sum = sums[4 * (c / 2) + c % 2 + 2 * r];
+          if constexpr (has_gates)
+            sum = gated(p.gates,
+                        {item.first_row + token, head_of(packed, token), value_column(h, r)}, sum);
           const float value = __fmul_rn(sum, inverse);
           const std::int64_t to = at + value_column(h, r);
           if (p.out_f32) {

@@ -1,7 +1,20 @@
 // The instances of the tensor-core attention kernels; there is one file for each pair of widths.
 #pragma once
 
+#include <cstdint>
+
 namespace motley::kernels::cuda::tiles {
+
+// A latent is key and value: the values are the first columns of the keys.
+constexpr std::int64_t latent_width = 576;
+// Whether registers hold the sums of earlier units next to those of the current one, in the kernels
+// of many rows. Kernels of few rows follow them, for the same order of sums.
+constexpr bool keeps_units(std::int64_t value_columns) { return value_columns <= 256; }
+// Whether both warpgroups of many rows have the same rows, and half of the value columns each:
+// where a warpgroup has no registers for all of them.
+constexpr bool halves_columns(std::int64_t value_columns, bool in_units) {
+  return value_columns * (in_units && keeps_units(value_columns) ? 2 : 1) > 256;
+}
 
 struct TileParams;
 
@@ -11,7 +24,10 @@ struct Instance {
   int shared_bytes = 0;
   int rows = 0;           // packed rows of a tile
   int blocks_per_sm = 1;  // side by side
-  bool waits = false;     // blocks of a grid wait for each other
+  // Of a block, once its warps have taken and given back: what it was launched with must be as
+  // many.
+  int registers = 0;
+  bool waits = false;  // blocks of a grid wait for each other
 };
 
 // For sequences of at most `rows` packed rows.

@@ -148,7 +148,7 @@ __device__ inline void join_units(const TileParams& p, const Item& item, int sha
       if (p.gates.data != nullptr) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          sum[w][i] = gated<true>(p.gates, {out_row, head[w], column[w] + i}, sum[w][i]);
+          sum[w][i] = gated(p.gates, {out_row, head[w], column[w] + i}, sum[w][i]);
       }
       store_two(p, out_row, head[w], column[w], __fmul_rn(sum[w][0], factor),
                 __fmul_rn(sum[w][1], factor));

@@ -219,12 +219,21 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
 }
 
 template <class S>
+constexpr int registers_of() {
+  if constexpr (requires { S::grows; }) {
+    if (!S::grows) return 0;
+  }
+  return S::consumer_registers * S::consumers + S::producer_registers * (S::threads - S::consumers);
+}
+
+template <class S>
 Instance instance_of(void (*kernel)(TileParams), bool waits) {
   return {.kernel = kernel,
           .threads = S::threads,
           .shared_bytes = S::shared_bytes,
           .rows = S::rows,
           .blocks_per_sm = S::blocks_per_sm,
+          .registers = registers_of<S>(),
           .waits = waits};
 }
 

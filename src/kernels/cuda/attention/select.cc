@@ -11,7 +11,7 @@
 namespace motley::kernels::cuda {
 namespace {
 
-constexpr std::int64_t latent_width = 576;
+using tiles::latent_width;
 
 bool fits_16_bytes(std::int64_t stride, DType type) { return stride * bits(type) / 8 % 16 == 0; }
 bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/gate.cuh"
+#include "kernels/cuda/attention/instances.h"
 #include "kernels/cuda/primitives/ptx.cuh"
 
 namespace motley::kernels::cuda::tiles {
@@ -20,24 +21,16 @@ constexpr int query_panel_bytes = 64 * 128;
 // on the position only: every 256 positions, every 1024 from 8192 on, every 4096 from 65536 on.
 constexpr int unit_positions = 256;
 
-// A latent is key and value: the values are the first columns of the keys.
-constexpr bool is_latent(int key_columns) { return key_columns == 576; }
-// Whether registers can hold the sums of earlier units beside those of the current one, in the
-// kernels of many rows. Kernels of few rows follow them, for the same order of sums.
-constexpr bool keeps_units(int value_columns) { return value_columns <= 256; }
-
 // A panel is 64 columns of bf16 in the 128-byte swizzle. The keys and values of a block are
 // adjacent panels, and so are queries.
 template <int key_columns, int value_columns, bool in_units>
 struct Shape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
-  static constexpr bool latent = is_latent(key_columns);
+  static constexpr bool latent = key_columns == latent_width;
   static constexpr bool coded = false;  // codes.cuh
   static constexpr bool folds = in_units && keeps_units(value_columns);
-  // A warpgroup has 64 rows to itself. Where it has no registers for the sums of all value columns,
-  // both have the same 64 rows, with half of the columns each.
-  static constexpr bool halves = value_columns * (folds ? 2 : 1) > 256;
+  static constexpr bool halves = halves_columns(value_columns, in_units);
   static constexpr int warpgroups = 2;
   static constexpr int rows = halves ? 64 : 128;
   static constexpr int blocks_per_sm = 1;
@@ -84,7 +77,7 @@ template <int key_columns, int value_columns, int packed_rows>
 struct FewShape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
-  static constexpr bool latent = is_latent(key_columns);
+  static constexpr bool latent = key_columns == latent_width;
   static constexpr bool coded = false;
   static constexpr bool folds = keeps_units(value_columns);
   static constexpr int block = 64;

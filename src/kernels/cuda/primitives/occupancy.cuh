@@ -1,4 +1,5 @@
-// Checks that blocks which wait for each other are co-resident. Called when a device is opened.
+// Checks that blocks which wait for each other are co-resident, and that warps get the registers
+// that they ask for. Called when a device is opened.
 #pragma once
 
 #include <string_view>
@@ -22,6 +23,25 @@ Result<void> require_resident(std::string_view name, void (*kernel)(Parameters..
                cat("blocks of ", name, " wait for each other, ", shape.grid,
                    " on a multiprocessor, and this GPU has room for ", blocks),
                "cuda", "use a GPU with as much shared memory and as many registers as an H100");
+}
+
+// Registers that a block's warps ask for together once it runs (setmaxnreg).
+struct AskedRegisters {
+  int threads = 0;
+  int needed = 0;
+};
+// Checks that a block is launched with as many: warps that ask for more would wait for ever.
+template <class... Parameters>
+Result<void> require_registers(std::string_view name, void (*kernel)(Parameters...),
+                               const AskedRegisters& asked) {
+  cudaFuncAttributes attributes{};
+  MOTLEY_TRY_VOID(launched(cudaFuncGetAttributes(&attributes, kernel), name));
+  const int given = attributes.numRegs * asked.threads;
+  if (given >= asked.needed) return {};
+  return Error(ErrorCode::unsupported,
+               cat("a block of ", name, " is launched with ", given,
+                   " registers, and its warps ask for ", asked.needed),
+               "cuda", "report it with the version of the CUDA compiler");
 }
 
 // Checks that a cluster fits: its blocks start together or not at all.
