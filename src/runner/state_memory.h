@@ -11,9 +11,10 @@
 
 namespace motley::runner {
 
-// What layers keep for each sequence, in slots: anchors and logs at addresses that never change.
-// And places for snapshots, each the anchors of all layers and what their convolutions read before
-// them. The caller decides who has a slot or a place. Copies are made in the order of the stream.
+// What layers keep for each sequence, in slots at addresses that never change. A slot has the
+// arrays of all layers: first what a snapshot holds, the anchors and what convolutions read before
+// them, then the logs. And places for snapshots, each a copy of a slot's first part. The caller
+// decides who has a slot or a place. Copies are made in the order of the stream.
 class StateMemory {
  public:
   StateMemory() = default;  // without slots
@@ -21,7 +22,7 @@ class StateMemory {
                                     std::span<const model::StateShape> shapes, std::int64_t slots,
                                     std::int64_t places);
 
-  // Over all layers.
+  // Over all layers, with what aligns their arrays.
   static std::int64_t slot_bytes(std::span<const model::StateShape> shapes);
   static std::int64_t snapshot_bytes(std::span<const model::StateShape> shapes);
 
@@ -38,17 +39,12 @@ class StateMemory {
   Result<void> restore(std::int32_t place, std::int32_t slot, tensor::Stream& stream) const;
 
  private:
-  // An array of one layer, [slots, bytes].
-  struct Array {
-    std::byte* at = nullptr;
-    std::size_t bytes = 0;  // of a slot
-    bool in_snapshots = false;
-  };
+  std::byte* slot_at(std::int32_t slot) const;
+  std::byte* place_at(std::int32_t place) const;
 
-  tensor::Buffer memory_;
+  tensor::Buffer memory_;  // [slots, slot_bytes_], then [places, snapshot_bytes_]
   std::vector<ops::LayerStates> layers_;
-  std::vector<Array> arrays_;
-  std::byte* snapshots_ = nullptr;  // [places, snapshot_bytes]
+  std::size_t slot_bytes_ = 0;
   std::size_t snapshot_bytes_ = 0;
   std::int64_t slots_ = 0;
   std::int64_t places_ = 0;
