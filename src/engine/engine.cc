@@ -79,6 +79,7 @@ class ThreadedEngine final : public Replica {
                     .max_adapters = options.max_adapters,
                     .prefix_cache = options.prefix_cache,
                     .validate = options.validate,
+                    .snapshot_interval = options.snapshot_interval,
                     .watchdog = options.watchdog}) {
     publish(true);
     store_->set_wake([this] { wake(store_done_); });

@@ -34,6 +34,8 @@ struct AdapterSpec {
   lora::LoadOptions load = {};
 };
 
+inline constexpr std::int64_t default_snapshot_interval = 4096;
+
 struct EngineOptions {
   // The limit of waiting requests; more are refused with `busy`. 0: requests that find no place in
   // the batch are refused.
@@ -42,6 +44,9 @@ struct EngineOptions {
   // together, for this long times the number of sequences that run with it.
   Duration adapter_patience = std::chrono::seconds(1);
   bool prefix_cache = true;
+  // Of a model that keeps states: positions of a sequence after which its state is saved anyway; 0:
+  // never.
+  std::int64_t snapshot_interval = default_snapshot_interval;
   // The limit of adapters by name, those being loaded included. Each takes about 1 KiB, and a line
   // of lists of models.
   std::size_t max_adapters = 10'000;

@@ -51,7 +51,8 @@ TEST(EngineAllocations, ADecodingStepTakesNone) {
       engine::RunnerExecutor::create(golden.runner(), golden.model().config().vocabulary).value();
   engine::PoolStore store({.base = &golden.model().base_view(), .pool = pool.get()});
   const SteadyClock clock;
-  engine::Scheduler scheduler(executor.get(), &store, &clock, {.prefix_cache = true});
+  engine::Scheduler scheduler(executor.get(), &store, &clock,
+                              {.prefix_cache = true, .snapshot_interval = 16});
 
   std::vector<engine::Request> requests;
   for (const json::Value& each : score_tests::cases_of(golden.golden())) {

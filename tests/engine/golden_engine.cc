@@ -67,6 +67,7 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                     .clock = &clock_},
                                    {.adapter_patience = std::chrono::milliseconds(5),
                                     .prefix_cache = options.prefix_cache,
+                                    .snapshot_interval = options.snapshot_interval,
                                     .validate = true});
 }
 

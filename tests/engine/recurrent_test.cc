@@ -223,3 +223,15 @@ TEST(RecurrentModel, ScoresAsItAnswers) {
 
 }  // namespace
 }  // namespace motley::engine_tests
+// Two prompts that part in the middle of a long one.
+TEST(RecurrentModel, LongSequencesAreSavedOnTheWayWhereTheEngineIsAskedTo) {
+  GoldenModel golden = recurrent_model();
+  for (const std::int64_t interval : {0, 16}) {
+    GoldenEngine world(golden, {.max_rows = 16, .snapshot_interval = interval});
+    engine::Request request{.tokens = some_tokens(60), .max_tokens = 1};
+    world.submit(request)->wait();
+    request.tokens[40] = 5;
+    EXPECT_EQ(world.submit(request)->wait().cached_tokens, interval == 0 ? 0 : 32);
+  }
+}
+

@@ -265,7 +265,8 @@ void Scheduler::settle_state(const Planned& planned, const runner::Chunk& chunk)
   if (!running.slot) return;
   const std::int64_t page = pages_.page_tokens();
   running.anchor = (chunk.length + chunk.state.certain) / page * page;
-  if (planned.saves_state || running.anchor - running.saved >= options_.snapshot_interval)
+  const std::int64_t interval = options_.snapshot_interval;
+  if (planned.saves_state || (interval > 0 && running.anchor - running.saved >= interval))
     save_state(running);
 }
 
