@@ -88,9 +88,10 @@ class Engine {
   virtual Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
 
   // Ends the request, or one choice of it, before the next step begins: its choices finish as
-  // `cancelled`. Does nothing if it has ended.
+  // `cancelled`. Does nothing if it has ended. `kept`: the choice's first tokens, which a next
+  // prompt may repeat; nothing: all of them.
   virtual void cancel(RequestId request) = 0;
-  virtual void cancel(RequestId request, int choice) = 0;
+  virtual void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) = 0;
 
   // Reads and checks the adapter while steps run; when done, requests can name it. A name that is
   // taken is an error unless `replace`: then requests that begin later use the new content.

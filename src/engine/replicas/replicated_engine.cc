@@ -104,8 +104,8 @@ Result<RequestId> ReplicatedEngine::try_submit(const Request& request,
 }
 
 void ReplicatedEngine::cancel(RequestId request) { replica_of(request).cancel(own_id(request)); }
-void ReplicatedEngine::cancel(RequestId request, int choice) {
-  replica_of(request).cancel(own_id(request), choice);
+void ReplicatedEngine::cancel(RequestId request, int choice, std::optional<std::int64_t> kept) {
+  replica_of(request).cancel(own_id(request), choice, kept);
 }
 
 std::vector<std::size_t> ReplicatedEngine::serving() const {

@@ -107,7 +107,8 @@ void Scheduler::wait(Waiting::node_type place, WaitingSequence waiting) {
   waiting_changed_ = true;
 }
 
-void Scheduler::cancel(RequestId request, std::optional<int> choice) {
+void Scheduler::cancel(RequestId request, std::optional<int> choice,
+                       std::optional<std::int64_t> kept) {
   const auto found = jobs_.find(request);
   if (found == jobs_.end()) return;
   const std::shared_ptr<Job> job = found->second;
@@ -121,7 +122,7 @@ void Scheduler::cancel(RequestId request, std::optional<int> choice) {
   std::erase_if(running_, [&](const auto& each) {
     if (each->sequence.job != job || each->sequence.open() > 0) return false;
     // The next turn of a conversation begins where this answer ends.
-    save_state(*each);
+    if (!kept || each->anchor <= job->prompt_tokens() + *kept) save_state(*each);
     return true;
   });
   std::erase_if(waiting_, [&](const auto& each) {

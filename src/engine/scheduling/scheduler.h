@@ -60,7 +60,9 @@ class Scheduler {
     TimePoint accepted;
   };
   void submit(Arrival arrival);
-  void cancel(RequestId request, std::optional<int> choice = {});
+  // `kept`: see Engine.
+  void cancel(RequestId request, std::optional<int> choice = {},
+              std::optional<std::int64_t> kept = {});
   void cancel_all();
   // Fails all requests.
   void fail_all(const Error& error);
