@@ -79,8 +79,8 @@ class ThreadedEngine final : public Replica {
                    {.adapter_patience = options.adapter_patience,
                     .max_adapters = options.max_adapters,
                     .prefix_cache = options.prefix_cache,
-                    .validate = options.validate,
                     .snapshot_interval = options.snapshot_interval,
+                    .validate = options.validate,
                     .watchdog = options.watchdog}) {
     publish(true);
     store_->set_wake([this] { wake(store_done_); });
@@ -154,6 +154,7 @@ class ThreadedEngine final : public Replica {
     return standing;
   }
   std::int64_t max_sequence_tokens() const override { return bounds_.sequence_tokens; }
+  bool keeps_states() const override { return executor_->limits().state_slots > 0; }
 
   void shutdown(Drain drain) override {
     std::unique_lock held(lock_);

@@ -106,6 +106,9 @@ class Engine {
   virtual Stats stats() const = 0;
   // The longest sequence, prompt and output together, that can be served.
   virtual std::int64_t max_sequence_tokens() const = 0;
+  // Whether a request begins only where the state of an earlier one was saved, so that
+  // Request::conversation_tokens matters.
+  virtual bool keeps_states() const { return false; }
 
   enum class Drain : std::uint8_t { finish, cancel };
   // Refuses new requests from now on; returns when all others have finished or been cancelled. A

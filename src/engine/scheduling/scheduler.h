@@ -42,7 +42,7 @@ class Scheduler {
     Duration client_patience = std::chrono::milliseconds(50);
     std::size_t max_adapters = 0;  // by name; 0: unlimited
     bool prefix_cache = true;
-    // Positions of a sequence after which its state is saved anyway.
+    // Positions of a sequence after which its state is saved anyway; 0: never.
     std::int64_t snapshot_interval = 4096;
     bool validate = false;
     Watchdog* watchdog = nullptr;

@@ -98,6 +98,40 @@ TEST(SchedulerStates, AnAnswerThatIsCutOffIsContinuedToo) {
   EXPECT_EQ(second->tokens[0], world.expected(request));
 }
 
+// The template writes the answer without what the generation prompt has begun.
+TEST(SchedulerStates, AConversationGoesOnBeforeItsGenerationPrompt) {
+  World world(with_states(2, 4));
+  Request request{.tokens = prompt(22), .conversation_tokens = 15, .max_tokens = 5};
+  const auto first = world.submit(request);
+  world.run();
+  EXPECT_EQ(first->tokens[0], world.expected(request));
+  request.tokens.resize(15);
+  request.tokens.insert(request.tokens.end(), {1, 2, 3, 4, 5, 6});
+  request.conversation_tokens = 21;
+  const auto second = world.submit(request);
+  world.run();
+  EXPECT_EQ(second->start->cached_tokens, 12);
+  EXPECT_EQ(second->tokens[0], world.expected(request));
+}
+
+// What a stop string has ended goes on with tokens that the answer does not have.
+TEST(SchedulerStates, AnAnswerIsSavedOnlyIfAllOfItIsKept) {
+  for (const std::int64_t kept : {1, 2}) {
+    World world(with_states(2, 4));
+    Request request{.tokens = prompt(6), .max_tokens = 40};
+    const auto first = world.submit(request);
+    world.run(8);
+    world.scheduler.cancel(world.last_id, 0, kept);
+    // 12 tokens were computed, and the state stands at 8.
+    EXPECT_EQ(world.executor.saves, kept < 2 ? 1 : 2) << "place 1 at 4, and the answer's end";
+    request.tokens.insert(request.tokens.end(), first->tokens[0].begin(),
+                          first->tokens[0].begin() + 7);
+    const auto second = world.submit(request);
+    world.run();
+    EXPECT_EQ(second->start->cached_tokens, kept < 2 ? 4 : 8);
+  }
+}
+
 TEST(SchedulerStates, PagesWithoutAStateAreComputedAgain) {
   World world(with_states(2, 1));
   const Request one{.tokens = prompt(30, 1), .max_tokens = 1};

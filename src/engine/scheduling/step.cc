@@ -253,7 +253,8 @@ std::int64_t Scheduler::next_split(const RunningSequence& running) const {
   // many.
   constexpr std::int64_t worth = 16;
   const std::int64_t page = pages_.page_tokens();
-  const std::int64_t last = (running.sequence.length() - 1) / page * page;
+  const std::int64_t last =
+      running.sequence.job->request.reused_up_to(running.sequence.length(), page);
   const bool lost_much = running.matched - running.saved >= worth * page;
   for (const std::int64_t split : {lost_much ? running.matched : 0, last})
     if (split > running.computed) return split;
