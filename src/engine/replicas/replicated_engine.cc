@@ -40,7 +40,9 @@ struct ReplicatedEngine::Change {
 };
 
 ReplicatedEngine::ReplicatedEngine(std::vector<Replica*> replicas)
-    : replicas_(std::move(replicas)), placement_({.replicas = replicas_.size()}) {
+    : replicas_(std::move(replicas)),
+      placement_(
+          {.replicas = replicas_.size(), .keeps_states = replicas_.front()->keeps_states()}) {
   max_sequence_tokens_ = replicas_.front()->max_sequence_tokens();
   for (const Replica* const each : replicas_)
     max_sequence_tokens_ = std::min(max_sequence_tokens_, each->max_sequence_tokens());

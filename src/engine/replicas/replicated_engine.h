@@ -39,6 +39,7 @@ class ReplicatedEngine final : public Engine {
   // The sums, and each replica's own.
   Stats stats() const override;
   std::int64_t max_sequence_tokens() const override;
+  bool keeps_states() const override { return replicas_.front()->keeps_states(); }
   void shutdown(Drain drain) override;
   // An error once all have stopped.
   Result<void> health() const override;
