@@ -65,19 +65,22 @@ std::int64_t StateMemory::snapshot_bytes(std::span<const StateShape> shapes) {
   return lay_out(shapes).snapshot;
 }
 
-Result<StateMemory> StateMemory::create(tensor::Allocator& allocator,
-                                        std::span<const StateShape> shapes, std::int64_t slots,
-                                        std::int64_t places) {
+Result<StateMemory> StateMemory::create(tensor::Device& device, std::span<const StateShape> shapes,
+                                        const Sizes& sizes) {
   const SlotLayout layout = lay_out(shapes);
   StateMemory memory;
-  memory.slots_ = slots;
-  memory.places_ = places;
+  memory.sizes_ = sizes;
   memory.slot_bytes_ = static_cast<std::size_t>(layout.slot);
   memory.snapshot_bytes_ = static_cast<std::size_t>(layout.snapshot);
-  const std::int64_t bytes = slots * layout.slot + places * layout.snapshot;
   // A rank may have a part of no layer's state.
+  const auto allocate = [](tensor::Allocator& allocator, std::int64_t bytes) {
+    return allocator.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
+  };
   MOTLEY_TRY(memory.memory_,
-             allocator.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))));
+             allocate(device, sizes.slots * layout.slot + sizes.places * layout.snapshot));
+  if (sizes.host_places > 0) {
+    MOTLEY_TRY(memory.host_, allocate(device.pinned_memory(), sizes.host_places * layout.snapshot));
+  }
   const auto at = [&](std::optional<std::int64_t> offset) {
     return offset ? reinterpret_cast<float*>(memory.memory_.data() + *offset) : nullptr;
   };
@@ -95,14 +98,19 @@ Result<StateMemory> StateMemory::create(tensor::Allocator& allocator,
 }
 
 std::byte* StateMemory::slot_at(std::int32_t slot) const {
-  MOTLEY_CHECK(slot >= 0 && slot < slots_, "a slot");
+  MOTLEY_CHECK(slot >= 0 && slot < sizes_.slots, "a slot");
   return memory_.data() + static_cast<std::size_t>(slot) * slot_bytes_;
 }
 
 std::byte* StateMemory::place_at(std::int32_t place) const {
-  MOTLEY_CHECK(place >= 0 && place < places_, "a place");
-  return memory_.data() + static_cast<std::size_t>(slots_) * slot_bytes_ +
+  MOTLEY_CHECK(place >= 0 && place < sizes_.places, "a place");
+  return memory_.data() + static_cast<std::size_t>(sizes_.slots) * slot_bytes_ +
          static_cast<std::size_t>(place) * snapshot_bytes_;
+}
+
+std::byte* StateMemory::host_place_at(std::int32_t place) const {
+  MOTLEY_CHECK(place >= 0 && place < sizes_.host_places, "a place in the host's memory");
+  return host_.data() + static_cast<std::size_t>(place) * snapshot_bytes_;
 }
 
 Result<void> StateMemory::copy(std::int32_t from, std::int32_t to, tensor::Stream& stream) const {
@@ -118,6 +126,16 @@ Result<void> StateMemory::save(std::int32_t slot, std::int32_t place,
 Result<void> StateMemory::restore(std::int32_t place, std::int32_t slot,
                                   tensor::Stream& stream) const {
   return stream.copy(slot_at(slot), place_at(place), snapshot_bytes_);
+}
+
+Result<void> StateMemory::offload(std::int32_t place, std::int32_t host_place,
+                                  tensor::Stream& stream) const {
+  return stream.copy(host_place_at(host_place), place_at(place), snapshot_bytes_);
+}
+
+Result<void> StateMemory::load(std::int32_t host_place, std::int32_t slot,
+                               tensor::Stream& stream) const {
+  return stream.copy(slot_at(slot), host_place_at(host_place), snapshot_bytes_);
 }
 
 }  // namespace motley::runner

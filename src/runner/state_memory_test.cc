@@ -71,7 +71,8 @@ class StateMemories : public testing::Test {
 
   tensor::CpuDevice device{{.threads = 1}};
   std::unique_ptr<tensor::Stream> stream = device.create_stream().value();
-  StateMemory memory = StateMemory::create(device, shapes, 3, 2).value();
+  StateMemory memory =
+      StateMemory::create(device, shapes, {.slots = 3, .places = 2, .host_places = 2}).value();
   std::int64_t stride = StateMemory::slot_bytes(shapes) / 4;
 };
 
@@ -120,15 +121,30 @@ TEST_F(StateMemories, KeepAnchorsAndHistoryInSnapshots) {
   expect_slot(2, 2, 2);
 }
 
+TEST_F(StateMemories, KeepSnapshotsInTheHostsMemory) {
+  fill();
+  for (std::int32_t slot = 0; slot < 2; ++slot) {
+    memory.save(slot, 1, *stream).value();
+    memory.offload(1, slot, *stream).value();
+  }
+  memory.load(0, 2, *stream).value();
+  expect_slot(2, 0, 2);
+  memory.load(1, 2, *stream).value();
+  expect_slot(2, 1, 2);
+}
+
 // A rank may have a part of no layer.
 TEST(StateMemory, MayHaveNothingInItsSlots) {
   tensor::CpuDevice device{{.threads = 1}};
   const std::unique_ptr<tensor::Stream> stream = device.create_stream().value();
   const std::array<model::StateShape, 2> nothing{};
-  const StateMemory memory = StateMemory::create(device, nothing, 2, 1).value();
+  const StateMemory memory =
+      StateMemory::create(device, nothing, {.slots = 2, .places = 1, .host_places = 1}).value();
   memory.copy(0, 1, *stream).value();
   memory.save(1, 0, *stream).value();
   memory.restore(0, 1, *stream).value();
+  memory.offload(0, 0, *stream).value();
+  memory.load(0, 1, *stream).value();
 }
 
 TEST(StatePlans, GiveHalfToSlotsAndTheRestToSnapshots) {

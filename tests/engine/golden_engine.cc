@@ -30,6 +30,7 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
   if (golden.model().keeps_states()) {
     steps.state_slots = options.state_slots;
     steps.snapshots = options.snapshots;
+    steps.host_snapshots = options.host_snapshots;
   }
   if (golden.others() != nullptr) {
     pool.other_ranks = golden.others()->make_pools(pool).value();

@@ -215,6 +215,31 @@ TEST(RecurrentModel, APrefixHitChangesNoBit) {
   EXPECT_EQ(first->logprobs, second->logprobs);
 }
 
+// More prompts than the device has places for, and each again.
+TEST(RecurrentModel, ASnapshotFromTheHostChangesNoBit) {
+  for (const int ranks : {1, 2}) {
+    GoldenModel golden = recurrent_model_on(ranks);
+    GoldenEngine world(golden, {.snapshots = 1, .host_snapshots = 12});
+    const auto ask = [&](std::int32_t first) {
+      engine::Request request{.tokens = some_tokens(40), .max_tokens = 6};
+      request.tokens[0] = first;
+      request.sampling.temperature = 0;
+      auto answer = world.submit(request);
+      answer->wait();
+      return answer;
+    };
+    std::vector<std::shared_ptr<Answer>> before;
+    for (std::int32_t first = 0; first < 4; ++first) before.push_back(ask(first));
+    for (std::int32_t first = 0; first < 4; ++first) {
+      const auto again = ask(first);
+      const Answer& wanted = *before[static_cast<std::size_t>(first)];
+      EXPECT_EQ(again->cached_tokens, 32) << first << ", " << ranks << " ranks";
+      EXPECT_EQ(again->tokens, wanted.tokens);
+      EXPECT_EQ(again->logprobs, wanted.logprobs);
+    }
+  }
+}
+
 // The second turn of a conversation computes what is new.
 TEST(RecurrentModel, TheNextTurnGoesOnAfterTheAnswer) {
   GoldenModel golden = recurrent_model();
