@@ -7,6 +7,7 @@
 
 #include "engine/golden_engine.h"
 #include "engine/recurrent_mixers.h"
+#include "server/json_paths.h"
 #include "server/test_server.h"
 
 namespace motley::server {
