@@ -270,5 +270,18 @@ TEST(Arguments, RefusesAMissingValue) {
               HasSubstr("--port needs a value (motley example): write --port N"));
 }
 
+// Known only once the model is there.
+TEST(Cli, OptionsForStatesAreRefusedWhereAModelKeepsNone) {
+  for (const auto& [option, value] :
+       {std::pair("--state-memory", "1M"), {"--state-snapshots", "off"}}) {
+    const Outcome outcome =
+        motley({"chat", MOTLEY_DEMO_MODEL, "--device", "cpu", "--kv-memory", "4M", option, value});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.errors,
+                HasSubstr(cat("motley: no layer of this model keeps a state for each sequence (",
+                              option, "): leave it out\n")));
+  }
+}
+
 }  // namespace
 }  // namespace motley::cli

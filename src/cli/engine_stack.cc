@@ -15,12 +15,12 @@
 #include "cli/adapter_base.h"
 #include "cli/adapter_text.h"
 #include "cli/options/devices.h"
+#include "cli/options/option_values.h"
 #include "cli/start_log.h"
 #include "engine/adapter_log.h"
 #include "engine/grammar/vocabulary.h"
 #include "lora/files/load.h"
 #include "model/dense_groups.h"
-#include "runner/state_plan.h"
 
 namespace motley::cli {
 namespace {
@@ -43,7 +43,7 @@ constexpr std::uint64_t host_parts = 4;
 constexpr std::uint64_t gpu_parts_spared = 32;
 constexpr std::uint64_t state_parts = 5;  // of what weights and adapters leave
 constexpr std::uint64_t least_adapter_memory = std::uint64_t{64} << 20;
-constexpr std::string_view sizes_of_steps = "--kv-memory or --max-batch-tokens";
+constexpr std::string_view sizes_of_steps = "--kv-memory, --state-memory or --max-batch-tokens";
 
 // Requests without a seed differ between starts of the program.
 std::uint64_t random_seed() {
@@ -102,6 +102,26 @@ Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::u
                cat(format_bytes(*asked), " hold no page of adapters", for_ranks, ", which takes ",
                    format_bytes(tier.page_bytes)),
                {}, cat("give at least ", format_bytes(tier.page_bytes * ranks)));
+}
+
+Result<runner::StatePlan> plan_states(const StateRoom& room, const ModelSettings& settings) {
+  constexpr std::string_view option = "--state-memory";
+  if (room.slot_bytes == 0) {
+    const auto refused = [](std::string_view given) {
+      return wrong_option("no layer of this model keeps a state for each sequence", given,
+                          "leave it out");
+    };
+    if (settings.state_memory) return refused(option);
+    if (settings.state_snapshots) return refused("--state-snapshots");
+    return runner::StatePlan{};
+  }
+  const auto needed = static_cast<std::uint64_t>(room.slot_bytes);
+  if (settings.state_memory && *settings.state_memory < needed)
+    return wrong_option(cat(format_bytes(*settings.state_memory),
+                            " hold no sequence's state, which takes ", format_bytes(needed)),
+                        option, "give more, half of it for snapshots");
+  return runner::plan_states(settings.state_memory.value_or(room.otherwise), room.slot_bytes,
+                             room.snapshot_bytes, room.sequences);
 }
 
 std::uint64_t default_request_memory(std::uint64_t total) {
@@ -169,14 +189,15 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                  .host_pool = stack->host_pool_.get(),
                                  .source = source.adapter,
                                  .watchdog = source.watchdog});
-  stack->engine_ =
-      engine::Replica::create({.executor = stack->executor_.get(),
-                               .samplers = stack->samplers_.get(),
-                               .adapters = stack->store_.get(),
-                               .clock = &stack->clock_},
-                              {.max_queue = settings.max_queue,
-                               .max_adapters = static_cast<std::size_t>(settings.max_adapters),
-                               .watchdog = source.watchdog});
+  stack->engine_ = engine::Replica::create(
+      {.executor = stack->executor_.get(),
+       .samplers = stack->samplers_.get(),
+       .adapters = stack->store_.get(),
+       .clock = &stack->clock_},
+      {.max_queue = settings.max_queue,
+       .snapshot_interval = settings.state_snapshots.value_or(engine::default_snapshot_interval),
+       .max_adapters = static_cast<std::size_t>(settings.max_adapters),
+       .watchdog = source.watchdog});
   MOTLEY_TRY_VOID(cli::load_adapters(*stack->engine_, settings));
   if (!settings.adapters.empty()) parts.done("adapters");
   return stack;
@@ -273,19 +294,20 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   const auto page = static_cast<std::uint64_t>(std::max<std::int64_t>(
       runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()), 1));
   const std::uint64_t ranks_of_host = shares_of_host(settings.compute);
-  if (model_->keeps_states()) {
-    const std::span<const model::StateShape> shapes = model_->state_shapes();
-    // A GPU's memory is one rank's.
-    const std::uint64_t ranks_of_memory = on_gpu ? 1 : ranks_of_host;
-    const std::uint64_t others = pool_bytes() + settings.kv_memory.value_or(0);
-    const auto [slots, snapshots] = runner::plan_states(
-        less(memory.available, others * ranks_of_memory) / state_parts / ranks_of_memory,
-        runner::StateMemory::slot_bytes(shapes), runner::StateMemory::snapshot_bytes(shapes),
-        sequences);
-    options.state_slots = slots;
-    // A snapshot belongs to a page.
-    options.snapshots = std::min(snapshots, options.pages);
-  }
+  // A GPU's memory is one rank's.
+  const std::uint64_t ranks_of_memory = on_gpu ? 1 : ranks_of_host;
+  const std::uint64_t others = pool_bytes() + settings.kv_memory.value_or(0);
+  const std::span<const model::StateShape> shapes = model_->state_shapes();
+  MOTLEY_TRY(const runner::StatePlan states,
+             plan_states({.slot_bytes = runner::StateMemory::slot_bytes(shapes),
+                          .snapshot_bytes = runner::StateMemory::snapshot_bytes(shapes),
+                          .sequences = sequences,
+                          .otherwise = less(memory.available, others * ranks_of_memory) /
+                                       state_parts / ranks_of_memory},
+                         settings));
+  options.state_slots = states.slots;
+  // A snapshot belongs to a page.
+  options.snapshots = std::min(states.snapshots, options.pages);
   // A GPU is used by this process alone; host memory is shared.
   options.spare = memory.total / gpu_parts_spared;
   if (settings.kv_memory || !on_gpu) {

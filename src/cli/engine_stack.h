@@ -20,6 +20,7 @@
 #include "model/model.h"
 #include "runner/other_ranks.h"
 #include "runner/runner.h"
+#include "runner/state_plan.h"
 #include "tensor/device/metered_device.h"
 #include "text/model_text.h"
 
@@ -35,6 +36,16 @@ struct HostTier {
 };
 // `asked`: --adapter-host-memory, which the ranks of an engine share out; nothing: by default.
 Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::uint64_t> asked);
+
+// What the layers of a rank keep for each sequence, and its memory.
+struct StateRoom {
+  std::int64_t slot_bytes = 0;  // 0: the model keeps no states
+  std::int64_t snapshot_bytes = 0;
+  std::int64_t sequences = 0;   // of a step
+  std::uint64_t otherwise = 0;  // bytes without --state-memory
+};
+// Slots and snapshots as the settings say. Refuses options that have no meaning for the model.
+Result<runner::StatePlan> plan_states(const StateRoom& room, const ModelSettings& settings);
 
 // The error of memory that an option sizes: where there is no room, its advice names the option.
 Error sized_by(Error error, std::string_view option);

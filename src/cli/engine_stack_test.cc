@@ -47,6 +47,41 @@ TEST(HostTier, RanksShareOutWhatWasAskedFor) {
             "least 8.0 KiB");
 }
 
+ModelSettings with_memory(std::uint64_t bytes) {
+  ModelSettings settings;
+  settings.state_memory = bytes;
+  return settings;
+}
+
+TEST(StateRooms, AreSharedOutAmongSlotsAndSnapshots) {
+  const StateRoom room{
+      .slot_bytes = 4096, .snapshot_bytes = 1024, .sequences = 64, .otherwise = 16 * 4096};
+  const runner::StatePlan otherwise = plan_states(room, {}).value();
+  EXPECT_EQ(otherwise.slots, 8);
+  EXPECT_EQ(otherwise.snapshots, 32);
+  const runner::StatePlan asked = plan_states(room, with_memory(5 * 4096)).value();
+  EXPECT_EQ(asked.slots, 2);
+  EXPECT_EQ(asked.snapshots, 12);
+}
+
+TEST(StateRooms, HoldOneSequence) {
+  const StateRoom room{.slot_bytes = 4096, .snapshot_bytes = 1024, .sequences = 64};
+  EXPECT_EQ(plan_states(room, {}).value().slots, 1) << "whatever is free";
+  EXPECT_EQ(plan_states(room, with_memory(4000)).error().message(),
+            "3.9 KiB hold no sequence's state, which takes 4.0 KiB (--state-memory): give more, "
+            "half of it for snapshots");
+}
+
+TEST(StateRooms, AreOfModelsWithStates) {
+  EXPECT_EQ(plan_states({}, {}).value().slots, 0);
+  EXPECT_EQ(plan_states({}, with_memory(gib)).error().message(),
+            "no layer of this model keeps a state for each sequence (--state-memory): leave it "
+            "out");
+  ModelSettings settings;
+  settings.state_snapshots = 0;
+  EXPECT_EQ(plan_states({}, settings).error().where(), "--state-snapshots");
+}
+
 TEST(SizedBy, TheAdviceNamesTheOptionWhereThereIsNoRoom) {
   const Error full(ErrorCode::out_of_memory, "no room for 2.8 GiB, where RLIMIT_AS leaves 1.0 GiB",
                    "cpu", "free some memory, or ask for less");

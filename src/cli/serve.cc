@@ -275,6 +275,7 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
                       .aliases = settings.model.aliases,
                       .vocabulary = engines.config().vocabulary,
                       .max_sequence_tokens = engines.engine().max_sequence_tokens(),
+                      .keeps_states = engines.engine().keeps_states(),
                       .special_in_untrusted = settings.model.special_in_untrusted,
                       .max_logprobs = settings.model.max_logprobs,
                       .processed_logprobs = settings.processed_logprobs,

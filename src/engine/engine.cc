@@ -34,6 +34,7 @@ struct SubmitMessage {
 struct CancelMessage {
   RequestId request = 0;
   std::optional<int> choice = {};
+  std::optional<std::int64_t> kept = {};
 };
 struct LoadMessage {
   AdapterSpec spec;
@@ -78,6 +79,7 @@ class ThreadedEngine final : public Replica {
                    {.adapter_patience = options.adapter_patience,
                     .max_adapters = options.max_adapters,
                     .prefix_cache = options.prefix_cache,
+                    .snapshot_interval = options.snapshot_interval,
                     .validate = options.validate,
                     .watchdog = options.watchdog}) {
     publish(true);
@@ -95,8 +97,10 @@ class ThreadedEngine final : public Replica {
     return within_memory([&] { return try_submit(std::move(request), std::move(sink)); });
   }
 
-  void cancel(RequestId request) override { cancel_choices(request, {}); }
-  void cancel(RequestId request, int choice) override { cancel_choices(request, choice); }
+  void cancel(RequestId request) override { cancel_choices({.request = request}); }
+  void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) override {
+    cancel_choices({.request = request, .choice = choice, .kept = kept});
+  }
 
   void load_adapter(AdapterSpec spec, bool replace, Done done) override {
     post_or_answer(LoadMessage{std::move(spec), replace, false, std::move(done)});
@@ -150,6 +154,7 @@ class ThreadedEngine final : public Replica {
     return standing;
   }
   std::int64_t max_sequence_tokens() const override { return bounds_.sequence_tokens; }
+  bool keeps_states() const override { return executor_->limits().state_slots > 0; }
 
   void shutdown(Drain drain) override {
     std::unique_lock held(lock_);
@@ -199,19 +204,19 @@ class ThreadedEngine final : public Replica {
 
   // Each request allocates the message that cancels it in advance, so that cancelling it once
   // cannot fail.
-  void cancel_choices(RequestId request, std::optional<int> choice) {
+  void cancel_choices(const CancelMessage& cancel) {
     Messages message;
-    const bool made = choice && within_memory([&] { message.emplace_back(); }).ok();
+    const bool made = cancel.choice && within_memory([&] { message.emplace_back(); }).ok();
     SamplerFactory::Abandon abandon;
     {
       const std::lock_guard held(lock_);
       if (!made && !spare_cancels_.empty())
         message.splice(message.end(), spare_cancels_, spare_cancels_.begin());
       if (message.empty() && !within_memory([&] { message.emplace_back(); }).ok()) return;
-      message.front() = CancelMessage{.request = request, .choice = choice};
-      const auto found = preparing_.find(request);
+      message.front() = cancel;
+      const auto found = preparing_.find(cancel.request);
       const bool prepares = found != preparing_.end();
-      if (prepares && !choice) abandon = std::exchange(found->second.abandon, {});
+      if (prepares && !cancel.choice) abandon = std::exchange(found->second.abandon, {});
       Messages& to = prepares ? found->second.cancels : inbox_;
       to.splice(to.end(), message);
       woken_.notify_one();
@@ -479,7 +484,9 @@ class ThreadedEngine final : public Replica {
     }
     scheduler_.submit(std::move(message.arrival));
   }
-  void handle(const CancelMessage& message) { scheduler_.cancel(message.request, message.choice); }
+  void handle(const CancelMessage& message) {
+    scheduler_.cancel(message.request, message.choice, message.kept);
+  }
   void handle(LoadMessage& message) {
     const Result<Done> done = within_memory([&] { return announcing(message.done); });
     if (!done.ok()) return message.done(done.error());

@@ -34,6 +34,8 @@ struct AdapterSpec {
   lora::LoadOptions load = {};
 };
 
+inline constexpr std::int64_t default_snapshot_interval = 4096;
+
 struct EngineOptions {
   // The limit of waiting requests; more are refused with `busy`. 0: requests that find no place in
   // the batch are refused.
@@ -42,6 +44,9 @@ struct EngineOptions {
   // together, for this long times the number of sequences that run with it.
   Duration adapter_patience = std::chrono::seconds(1);
   bool prefix_cache = true;
+  // Of a model that keeps states: positions of a sequence after which its state is saved anyway; 0:
+  // never.
+  std::int64_t snapshot_interval = default_snapshot_interval;
   // The limit of adapters by name, those being loaded included. Each takes about 1 KiB, and a line
   // of lists of models.
   std::size_t max_adapters = 10'000;
@@ -83,9 +88,10 @@ class Engine {
   virtual Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
 
   // Ends the request, or one choice of it, before the next step begins: its choices finish as
-  // `cancelled`. Does nothing if it has ended.
+  // `cancelled`. Does nothing if it has ended. `kept`: the choice's first tokens, which a next
+  // prompt may repeat; nothing: all of them.
   virtual void cancel(RequestId request) = 0;
-  virtual void cancel(RequestId request, int choice) = 0;
+  virtual void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) = 0;
 
   // Reads and checks the adapter while steps run; when done, requests can name it. A name that is
   // taken is an error unless `replace`: then requests that begin later use the new content.
@@ -100,6 +106,9 @@ class Engine {
   virtual Stats stats() const = 0;
   // The longest sequence, prompt and output together, that can be served.
   virtual std::int64_t max_sequence_tokens() const = 0;
+  // Whether a request begins only where the state of an earlier one was saved, so that
+  // Request::conversation_tokens matters.
+  virtual bool keeps_states() const { return false; }
 
   enum class Drain : std::uint8_t { finish, cancel };
   // Refuses new requests from now on; returns when all others have finished or been cancelled. A

@@ -63,6 +63,7 @@ class Executor {
     // snapshots. No slots: there are no states.
     std::int64_t state_slots = 0;
     std::int64_t snapshots = 0;
+    std::int64_t host_snapshots = 0;  // more of them, in the host's memory
     // The largest rank of one adapter, and of all adapters of a request together; 0: unlimited.
     // They allow refusing what takes() would refuse before adapters are loaded.
     int adapter_rank = 0;
@@ -84,6 +85,18 @@ class Executor {
   virtual Result<void> copy_state(std::int32_t from, std::int32_t to) = 0;
   virtual Result<void> save_state(std::int32_t slot, std::int32_t place) = 0;
   virtual Result<void> restore_state(std::int32_t place, std::int32_t slot) = 0;
+
+  // Copies next to later steps, where there are snapshots on the host: from a place to one on the
+  // host, and from there to a slot. They end in the order of these calls. At most
+  // runner::max_state_offloads of the former and one for each slot are under way at once.
+  virtual Result<void> offload_state(std::int32_t /*place*/, std::int32_t /*host_place*/) {
+    return {};
+  }
+  virtual Result<void> load_state(std::int32_t /*host_place*/, std::int32_t /*slot*/) { return {}; }
+  // How many of all of them have ended; does not wait.
+  virtual Result<std::uint64_t> state_copies_ended() { return std::uint64_t{0}; }
+  // Waits for all.
+  virtual Result<void> finish_state_copies() { return {}; }
 
   // Computes the chunks and the logits that their outputs require, and fills in the results: one
   // output per chunk. Calls `meanwhile` once before waiting for results: on a GPU after the step

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ struct ScaledAdapter {
 // A prompt to continue, once or several times.
 struct Request {
   std::vector<std::int32_t> tokens;  // the prompt; at least one
+  // The prompt's tokens before its generation prompt, with which the conversation's next prompt
+  // begins too, whatever the template makes of the answer; 0: not known.
+  std::int64_t conversation_tokens = 0;
   // Empty: the base. Names are resolved when the request begins to run, so it never uses content
   // that was replaced before.
   std::vector<ScaledAdapter> adapters = {};
@@ -48,6 +52,13 @@ struct Request {
   // Log-probabilities of the prompt's tokens, each with `prompt_top` alternatives.
   bool prompt_logprobs = false;
   int prompt_top = 0;
+
+  // Where the state of a sequence of this length is saved, so that a later prompt begins there:
+  // where a page ends.
+  std::int64_t reused_up_to(std::int64_t length, std::int64_t page_tokens) const {
+    const std::int64_t known = conversation_tokens > 0 ? conversation_tokens : length;
+    return std::min(known, length - 1) / page_tokens * page_tokens;
+  }
 };
 
 }  // namespace motley::engine

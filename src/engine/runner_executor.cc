@@ -80,6 +80,7 @@ Executor::Limits RunnerExecutor::limits() const {
           .prompt_top = scores_->top(),
           .state_slots = slots,
           .snapshots = runner_->states().places(),
+          .host_snapshots = runner_->states().host_places(),
           .adapter_rank = mixes ? mixes->rank : 0,
           .mix_rank = mixes ? mixes->rank_sum : 0};
 }

@@ -40,6 +40,14 @@ class RunnerExecutor final : public Executor {
   Result<void> restore_state(std::int32_t place, std::int32_t slot) override {
     return runner_->restore_state(place, slot);
   }
+  Result<void> offload_state(std::int32_t place, std::int32_t host_place) override {
+    return runner_->offload_state(place, host_place);
+  }
+  Result<void> load_state(std::int32_t host_place, std::int32_t slot) override {
+    return runner_->load_state(host_place, slot);
+  }
+  Result<std::uint64_t> state_copies_ended() override { return runner_->state_copies_ended(); }
+  Result<void> finish_state_copies() override { return runner_->finish_state_copies(); }
   Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
                     FunctionRef<void()> meanwhile) override;
   void foresee(const lora::SiteSet& sites) override { runner_->foresee(sites); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -90,7 +91,8 @@ class FakeExecutor : public Executor {
       : limits_(limits),
         cells_(static_cast<std::size_t>(limits.pages * limits.page_tokens)),
         slots_(static_cast<std::size_t>(limits.state_slots)),
-        snapshots_(static_cast<std::size_t>(limits.snapshots)) {}
+        snapshots_(static_cast<std::size_t>(limits.snapshots)),
+        host_snapshots_(static_cast<std::size_t>(limits.host_snapshots)) {}
 
   Limits limits() const override { return limits_; }
   Result<void> takes(const lora::Mix& mix) const override {
@@ -111,13 +113,39 @@ class FakeExecutor : public Executor {
     return {};
   }
   Result<void> save_state(std::int32_t from, std::int32_t place) override {
-    snapshots_[static_cast<std::size_t>(place)] = slot(from).anchor;
+    MOTLEY_CHECK(slot(from).anchor.position > 0, "a state that is there");
+    snapshot(place) = slot(from).anchor;
     ++saves;
     return {};
   }
   Result<void> restore_state(std::int32_t place, std::int32_t to) override {
-    slot(to) = {.anchor = snapshots_[static_cast<std::size_t>(place)], .log = {}};
+    slot(to) = {.anchor = snapshot(place), .log = {}};
     ++restores;
+    return {};
+  }
+  Result<void> offload_state(std::int32_t place, std::int32_t host_place) override {
+    begin_copy({.from = place, .to = host_place, .state = snapshot(place)});
+    host_snapshot(host_place) = {.position = under_way};
+    ++offloads;
+    return {};
+  }
+  Result<void> load_state(std::int32_t host_place, std::int32_t to) override {
+    begin_copy({.loads = true, .from = host_place, .to = to, .state = host_snapshot(host_place)});
+    slot(to) = {.anchor = {.position = under_way}, .log = {}};
+    ++loads;
+    return {};
+  }
+  // One ends at every so many calls.
+  Result<std::uint64_t> state_copies_ended() override {
+    if (++copies_asked_ >= copies_take) {
+      copies_asked_ = 0;
+      if (copies_take == 0) return finish_state_copies().ok() ? copies_ended_ : 0;
+      if (!under_way_.empty()) end_copy();
+    }
+    return copies_ended_;
+  }
+  Result<void> finish_state_copies() override {
+    while (!under_way_.empty()) end_copy();
     return {};
   }
 
@@ -166,6 +194,10 @@ class FakeExecutor : public Executor {
   std::int64_t state_copies = 0;
   std::int64_t saves = 0;
   std::int64_t restores = 0;
+  std::int64_t offloads = 0;
+  std::int64_t loads = 0;
+  // How often the scheduler asks until a copy from or to the host has ended; 0: all end at once.
+  std::int64_t copies_take = 0;
   std::int64_t steps = 0;
   std::int64_t largest_step = 0;
 
@@ -180,12 +212,42 @@ class FakeExecutor : public Executor {
   struct Anchor {
     std::int64_t position = 0;
     std::uint64_t hash = 0;
+
+    bool operator==(const Anchor&) const = default;
   };
   struct Slot {
     Anchor anchor;
     std::map<std::int64_t, std::int32_t> log;  // by position
   };
   Slot& slot(std::int32_t number) { return slots_[static_cast<std::size_t>(number)]; }
+  Anchor& snapshot(std::int32_t place) { return snapshots_[static_cast<std::size_t>(place)]; }
+  Anchor& host_snapshot(std::int32_t place) {
+    return host_snapshots_[static_cast<std::size_t>(place)];
+  }
+
+  // A copy from or to the host. What it reads stays as it is until it ends, and what it writes is
+  // not touched.
+  struct StateCopy {
+    bool loads = false;
+    std::int32_t from = 0;
+    std::int32_t to = 0;
+    Anchor state;
+  };
+  static constexpr std::int64_t under_way = -1;
+  void begin_copy(const StateCopy& copy) {
+    MOTLEY_CHECK(copy.state.position > 0, "a snapshot that is there");
+    under_way_.push_back(copy);
+  }
+  void end_copy() {
+    const StateCopy copy = under_way_.front();
+    under_way_.pop_front();
+    MOTLEY_CHECK((copy.loads ? host_snapshot(copy.from) : snapshot(copy.from)) == copy.state,
+                 "what a copy reads stays");
+    Anchor& to = copy.loads ? slot(copy.to).anchor : host_snapshot(copy.to);
+    MOTLEY_CHECK(to.position == under_way, "what a copy writes is not touched");
+    to = copy.state;
+    ++copies_ended_;
+  }
 
   // Appends the hash after each of the chunk's tokens, as its slot has it.
   void advance(const runner::Chunk& chunk, std::uint64_t mix, std::vector<std::uint64_t>& hashes) {
@@ -254,6 +316,10 @@ class FakeExecutor : public Executor {
   std::vector<Cell> cells_;
   std::vector<Slot> slots_;
   std::vector<Anchor> snapshots_;
+  std::vector<Anchor> host_snapshots_;
+  std::deque<StateCopy> under_way_;
+  std::int64_t copies_asked_ = 0;
+  std::uint64_t copies_ended_ = 0;
   std::vector<float> scores_;
   std::vector<TopLogprob> top_;
 };

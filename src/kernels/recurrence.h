@@ -35,12 +35,14 @@ struct StateSteps {
   const std::int32_t* certain = nullptr;  // all of a sequence's rows but max_uncertain_rows at most
 };
 
-// The memory of one layer's recurrence; slots of all arrays lie one after the other.
+// What one layer's recurrence keeps. Pointers are to slot 0; slot s of each array is
+// s * slot_stride numbers further on, because a slot has the arrays of all layers side by side.
 struct RecurrenceMemory {
-  float* anchors = nullptr;  // [slots, value_heads, key_width, value_width]
-  float* keys = nullptr;     // [slots, state_log_rows, key_heads, key_width]
-  float* updates = nullptr;  // [slots, state_log_rows, value_heads, value_width]
-  float* decays = nullptr;   // [slots, state_log_rows, value_heads, 1 or key_width]
+  float* anchors = nullptr;  // [value_heads, key_width, value_width]
+  float* keys = nullptr;     // [state_log_rows, key_heads, key_width]
+  float* updates = nullptr;  // [state_log_rows, value_heads, value_width]
+  float* decays = nullptr;   // [state_log_rows, value_heads, 1 or key_width]
+  std::int64_t slot_stride = 0;
 };
 
 inline constexpr std::int64_t max_key_width = 256;
@@ -73,10 +75,18 @@ struct Recur {
 
 inline constexpr std::int64_t max_taps = 8;
 // A ring like the others': of the inputs that the next row reads, and of rows that may be taken
-// back. What stands before the anchor is kept beside it, so that the sequence can go on from there.
+// back. What stands before the anchor is kept next to it, so that the sequence can go on from
+// there.
 inline constexpr std::int64_t convolution_log_rows = 16;
 static_assert(convolution_log_rows >= max_taps - 1 + max_uncertain_rows);
 static_assert(state_page >= max_taps - 1);
+
+// What one layer's convolution keeps, as RecurrenceMemory.
+struct ConvolutionMemory {
+  float* inputs = nullptr;   // the log: [convolution_log_rows, channels]
+  float* history = nullptr;  // [taps - 1, channels]: the rows before the anchor
+  std::int64_t slot_stride = 0;
+};
 
 // out[c] = the sum over i < taps of weight[c][i] x[c] at position p - (taps - 1) + i, + bias, i
 // ascending; x before position 0 is zero.
@@ -91,8 +101,7 @@ struct Convolve {
   float* out = nullptr;
   std::int64_t out_stride = 0;
   StateSteps steps{};
-  float* inputs = nullptr;   // the layer's log: [slots, convolution_log_rows, channels]
-  float* history = nullptr;  // [slots, taps - 1, channels]: the rows before the anchor
+  ConvolutionMemory memory{};
 };
 
 // What a gated delta net makes of two projections, for each row and value head:

@@ -82,8 +82,7 @@ void convolve(const Context& context, const PagedRows& rows, const StateRows& st
        .out = call.out.data<float>(),
        .out_stride = call.out.stride(0),
        .steps = steps_of(rows, states, call.out.dim(0)),
-       .inputs = layer.inputs,
-       .history = layer.history},
+       .memory = layer.convolution},
       context.stream);
 }
 

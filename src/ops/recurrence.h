@@ -20,8 +20,7 @@ struct StateRows {
 // One layer's states, in memory that the runner owns.
 struct LayerStates {
   kernels::RecurrenceMemory recurrence{};
-  float* inputs = nullptr;   // of the convolution: its log
-  float* history = nullptr;  // and what stands before the anchor
+  kernels::ConvolutionMemory convolution{};
 };
 
 bool has_recurrence(const Context& context);

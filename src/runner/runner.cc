@@ -1,6 +1,7 @@
 #include "runner/runner.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/cat.h"
 #include "base/log.h"
@@ -9,6 +10,7 @@
 #include "kernels/elementary.h"
 #include "ops/embed.h"
 #include "runner/other_ranks.h"
+#include "runner/state_plan.h"
 
 namespace motley::runner {
 
@@ -87,7 +89,13 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
   // Of ranks also the one whose part of all states is empty: it has the same slots.
   if (options.state_slots > 0) {
     MOTLEY_TRY(runner->states_, StateMemory::create(device, model.state_shapes(),
-                                                    options.state_slots, options.snapshots));
+                                                    {.slots = options.state_slots,
+                                                     .places = options.snapshots,
+                                                     .host_places = options.host_snapshots}));
+    if (options.host_snapshots > 0) {
+      MOTLEY_TRY(runner->state_copies_,
+                 BackgroundCopies::create(device, options.state_slots + max_state_offloads));
+    }
   }
   MOTLEY_TRY_VOID(runner->make_pages());
   if (options.others != nullptr) runner->share_shrinks();
@@ -127,6 +135,7 @@ Result<void> Runner::make_pages() {
 Runner::~Runner() {
   // An error is final for the device; the next call on it reports it.
   if (stream_ != nullptr) static_cast<void>(stream_->synchronize().ok());
+  static_cast<void>(state_copies_.finish().ok());
   // Adapters of the last step are pinned in rank 0's pool, which may go before the other ranks.
   static_cast<void>(for_others([](Runner& other) -> Result<void> {
                       if (other.table_ != nullptr) other.table_->release();
@@ -224,6 +233,35 @@ Result<void> Runner::save_state(std::int32_t slot, std::int32_t place) {
 Result<void> Runner::restore_state(std::int32_t place, std::int32_t slot) {
   MOTLEY_TRY_VOID(for_others([&](Runner& other) { return other.restore_state(place, slot); }));
   return states_.restore(place, slot, *stream_);
+}
+
+Result<void> Runner::offload_state(std::int32_t place, std::int32_t host_place) {
+  MOTLEY_TRY_VOID(
+      for_others([&](Runner& other) { return other.offload_state(place, host_place); }));
+  return state_copies_.begin(
+      *stream_, [&](tensor::Stream& stream) { return states_.offload(place, host_place, stream); });
+}
+
+Result<void> Runner::load_state(std::int32_t host_place, std::int32_t slot) {
+  MOTLEY_TRY_VOID(for_others([&](Runner& other) { return other.load_state(host_place, slot); }));
+  return state_copies_.begin(
+      *stream_, [&](tensor::Stream& stream) { return states_.load(host_place, slot, stream); });
+}
+
+Result<std::uint64_t> Runner::state_copies_ended() {
+  std::uint64_t ended = std::numeric_limits<std::uint64_t>::max();
+  MOTLEY_TRY_VOID(for_others([&](Runner& other) -> Result<void> {
+    MOTLEY_TRY(const std::uint64_t there, other.state_copies_ended());
+    ended = std::min(ended, there);
+    return {};
+  }));
+  MOTLEY_TRY(const std::uint64_t here, state_copies_.ended());
+  return std::min(ended, here);
+}
+
+Result<void> Runner::finish_state_copies() {
+  MOTLEY_TRY_VOID(for_others([](Runner& other) { return other.finish_state_copies(); }));
+  return state_copies_.finish();
 }
 
 Result<void> Runner::ranks_status() const {

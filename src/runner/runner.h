@@ -16,6 +16,7 @@
 #include "lora/pages/pool.h"
 #include "model/model.h"
 #include "moe/backend.h"
+#include "runner/background_copies.h"
 #include "runner/kv_memory.h"
 #include "runner/state_memory.h"
 #include "runner/step_layout.h"
@@ -48,7 +49,8 @@ class Runner {
     // snapshots.
     std::int64_t state_slots = 0;
     std::int64_t snapshots = 0;
-    std::int64_t logit_rows = 32;  // rows that get logits at a time
+    std::int64_t host_snapshots = 0;  // more of them, in the host's memory
+    std::int64_t logit_rows = 32;     // rows that get logits at a time
     // The pool of the steps' adapters; null: there are never any. On a GPU the pool is required and
     // must keep directories; on the CPU adapters may be in any pool.
     lora::Pool* adapters = nullptr;
@@ -129,6 +131,13 @@ class Runner {
   Result<void> copy_state(std::int32_t from, std::int32_t to);
   Result<void> save_state(std::int32_t slot, std::int32_t place);
   Result<void> restore_state(std::int32_t place, std::int32_t slot);
+  // Copies next to later steps, on every rank: of a snapshot to a place in the host's memory, and
+  // from there to a slot. They end in the order of these calls.
+  Result<void> offload_state(std::int32_t place, std::int32_t host_place);
+  Result<void> load_state(std::int32_t host_place, std::int32_t slot);
+  // How many of them have ended, on all ranks; does not wait.
+  Result<std::uint64_t> state_copies_ended();
+  Result<void> finish_state_copies();
 
   // Call when no step follows for now: adapters of the last one can then be unloaded.
   Result<void> let_go();
@@ -217,6 +226,7 @@ class Runner {
   std::optional<moe::DeltaLimits> mix_limits_;
   KvMemory kv_;
   StateMemory states_;
+  BackgroundCopies state_copies_;
   std::unique_ptr<tensor::Stream> stream_;
   std::unique_ptr<tensor::Event> passed_;   // the last step's; null: one rank, or the CPU
   std::unique_ptr<lora::StepTable> table_;  // null: no adapters, or the CPU

@@ -1,5 +1,8 @@
 #include "runner/state_memory.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "base/check.h"
 #include "kernels/recurrence.h"
 
@@ -8,133 +11,131 @@ namespace {
 
 using model::StateShape;
 
-// The numbers of a layer's arrays, for one slot.
-struct Numbers {
-  std::int64_t anchors = 0;
-  std::int64_t keys = 0;
-  std::int64_t updates = 0;
-  std::int64_t decays = 0;
-  std::int64_t inputs = 0;
-  std::int64_t history = 0;
-
-  std::int64_t snapshot() const { return anchors + history; }
-  std::int64_t slot() const { return snapshot() + keys + updates + decays + inputs; }
+// Where a layer's arrays begin in a slot, in bytes; nothing it does not keep.
+struct Offsets {
+  std::optional<std::int64_t> anchors, keys, updates, decays, inputs, history;
 };
 
-Numbers numbers_of(const StateShape& shape) {
+struct SlotLayout {
+  std::vector<Offsets> layers;
+  std::int64_t snapshot = 0;  // bytes of a slot's first part
+  std::int64_t slot = 0;
+};
+
+SlotLayout lay_out(std::span<const StateShape> shapes) {
+  constexpr auto alignment = static_cast<std::int64_t>(tensor::Allocator::alignment);
   constexpr std::int64_t rows = kernels::state_log_rows;
-  Numbers numbers;
-  if (shape.key_heads > 0) {
-    numbers.anchors = shape.value_heads * shape.key_width * shape.value_width;
-    numbers.keys = rows * shape.key_heads * shape.key_width;
-    numbers.updates = rows * shape.value_heads * shape.value_width;
-    numbers.decays = rows * shape.value_heads * (shape.decay_by_key ? shape.key_width : 1);
+  SlotLayout layout{.layers = std::vector<Offsets>(shapes.size())};
+  std::int64_t end = 0;
+  const auto place = [&end](std::int64_t numbers) {
+    const std::int64_t bytes = numbers * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t at = end;
+    end += (bytes + alignment - 1) / alignment * alignment;
+    return at;
+  };
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const StateShape& shape = shapes[i];
+    Offsets& layer = layout.layers[i];
+    if (shape.key_heads > 0)
+      layer.anchors = place(shape.value_heads * shape.key_width * shape.value_width);
+    if (shape.channels > 0) layer.history = place((shape.taps - 1) * shape.channels);
   }
-  if (shape.channels > 0) {
-    numbers.inputs = kernels::convolution_log_rows * shape.channels;
-    numbers.history = (shape.taps - 1) * shape.channels;
+  layout.snapshot = end;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const StateShape& shape = shapes[i];
+    Offsets& layer = layout.layers[i];
+    if (shape.key_heads > 0) {
+      layer.keys = place(rows * shape.key_heads * shape.key_width);
+      layer.updates = place(rows * shape.value_heads * shape.value_width);
+      layer.decays = place(rows * shape.value_heads * (shape.decay_by_key ? shape.key_width : 1));
+    }
+    if (shape.channels > 0) layer.inputs = place(kernels::convolution_log_rows * shape.channels);
   }
-  return numbers;
-}
-
-std::int64_t bytes(std::int64_t numbers) {
-  return numbers * static_cast<std::int64_t>(sizeof(float));
-}
-
-std::int64_t aligned(std::int64_t bytes) {
-  constexpr auto unit = static_cast<std::int64_t>(tensor::Allocator::alignment);
-  return (bytes + unit - 1) / unit * unit;
+  layout.slot = end;
+  return layout;
 }
 
 }  // namespace
 
 std::int64_t StateMemory::slot_bytes(std::span<const StateShape> shapes) {
-  std::int64_t all = 0;
-  for (const StateShape& shape : shapes) all += bytes(numbers_of(shape).slot());
-  return all;
+  return lay_out(shapes).slot;
 }
 
 std::int64_t StateMemory::snapshot_bytes(std::span<const StateShape> shapes) {
-  std::int64_t all = 0;
-  for (const StateShape& shape : shapes) all += bytes(numbers_of(shape).snapshot());
-  return all;
+  return lay_out(shapes).snapshot;
 }
 
-Result<StateMemory> StateMemory::create(tensor::Allocator& allocator,
-                                        std::span<const StateShape> shapes, std::int64_t slots,
-                                        std::int64_t places) {
+Result<StateMemory> StateMemory::create(tensor::Device& device, std::span<const StateShape> shapes,
+                                        const Sizes& sizes) {
+  const SlotLayout layout = lay_out(shapes);
   StateMemory memory;
-  memory.slots_ = slots;
-  memory.places_ = places;
-  memory.snapshot_bytes_ = static_cast<std::size_t>(snapshot_bytes(shapes));
-  std::int64_t total = 0;
-  const auto count = [&](std::int64_t of_slot) { total += aligned(slots * bytes(of_slot)); };
-  for (const StateShape& shape : shapes) {
-    const Numbers n = numbers_of(shape);
-    for (const std::int64_t each : {n.anchors, n.keys, n.updates, n.decays, n.inputs, n.history})
-      count(each);
-  }
-  const std::int64_t of_slots = total;
-  total += places * snapshot_bytes(shapes) + aligned(1);
-  MOTLEY_TRY(memory.memory_, allocator.allocate(static_cast<std::size_t>(total)));
-  std::byte* at = memory.memory_.data();
-  memory.snapshots_ = at + of_slots;
-  const auto place = [&](std::int64_t of_slot, bool in_snapshots) -> float* {
-    if (of_slot == 0) return nullptr;
-    std::byte* const own = at;
-    at += aligned(slots * bytes(of_slot));
-    memory.arrays_.push_back({.at = own,
-                              .bytes = static_cast<std::size_t>(bytes(of_slot)),
-                              .in_snapshots = in_snapshots});
-    return reinterpret_cast<float*>(own);
+  memory.sizes_ = sizes;
+  memory.slot_bytes_ = static_cast<std::size_t>(layout.slot);
+  memory.snapshot_bytes_ = static_cast<std::size_t>(layout.snapshot);
+  // A rank may have a part of no layer's state.
+  const auto allocate = [](tensor::Allocator& allocator, std::int64_t bytes) {
+    return allocator.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
   };
-  for (const StateShape& shape : shapes) {
-    const Numbers n = numbers_of(shape);
-    ops::LayerStates layer;
-    layer.recurrence = {.anchors = place(n.anchors, true),
-                        .keys = place(n.keys, false),
-                        .updates = place(n.updates, false),
-                        .decays = place(n.decays, false)};
-    layer.inputs = place(n.inputs, false);
-    layer.history = place(n.history, true);
-    memory.layers_.push_back(layer);
+  MOTLEY_TRY(memory.memory_,
+             allocate(device, sizes.slots * layout.slot + sizes.places * layout.snapshot));
+  if (sizes.host_places > 0) {
+    MOTLEY_TRY(memory.host_, allocate(device.pinned_memory(), sizes.host_places * layout.snapshot));
   }
+  const auto at = [&](std::optional<std::int64_t> offset) {
+    return offset ? reinterpret_cast<float*>(memory.memory_.data() + *offset) : nullptr;
+  };
+  const std::int64_t stride = layout.slot / static_cast<std::int64_t>(sizeof(float));
+  for (const Offsets& layer : layout.layers)
+    memory.layers_.push_back(
+        {.recurrence = {.anchors = at(layer.anchors),
+                        .keys = at(layer.keys),
+                        .updates = at(layer.updates),
+                        .decays = at(layer.decays),
+                        .slot_stride = stride},
+         .convolution = {
+             .inputs = at(layer.inputs), .history = at(layer.history), .slot_stride = stride}});
   return memory;
 }
 
+std::byte* StateMemory::slot_at(std::int32_t slot) const {
+  MOTLEY_CHECK(slot >= 0 && slot < sizes_.slots, "a slot");
+  return memory_.data() + static_cast<std::size_t>(slot) * slot_bytes_;
+}
+
+std::byte* StateMemory::place_at(std::int32_t place) const {
+  MOTLEY_CHECK(place >= 0 && place < sizes_.places, "a place");
+  return memory_.data() + static_cast<std::size_t>(sizes_.slots) * slot_bytes_ +
+         static_cast<std::size_t>(place) * snapshot_bytes_;
+}
+
+std::byte* StateMemory::host_place_at(std::int32_t place) const {
+  MOTLEY_CHECK(place >= 0 && place < sizes_.host_places, "a place in the host's memory");
+  return host_.data() + static_cast<std::size_t>(place) * snapshot_bytes_;
+}
+
 Result<void> StateMemory::copy(std::int32_t from, std::int32_t to, tensor::Stream& stream) const {
-  MOTLEY_CHECK(from != to && from < slots_ && to < slots_, "two slots");
-  for (const Array& array : arrays_)
-    MOTLEY_TRY_VOID(stream.copy(array.at + static_cast<std::size_t>(to) * array.bytes,
-                                array.at + static_cast<std::size_t>(from) * array.bytes,
-                                array.bytes));
-  return {};
+  MOTLEY_CHECK(from != to, "two slots");
+  return stream.copy(slot_at(to), slot_at(from), slot_bytes_);
 }
 
 Result<void> StateMemory::save(std::int32_t slot, std::int32_t place,
                                tensor::Stream& stream) const {
-  MOTLEY_CHECK(slot < slots_ && place < places_, "a slot and a place");
-  std::byte* to = snapshots_ + static_cast<std::size_t>(place) * snapshot_bytes_;
-  for (const Array& array : arrays_) {
-    if (!array.in_snapshots) continue;
-    MOTLEY_TRY_VOID(
-        stream.copy(to, array.at + static_cast<std::size_t>(slot) * array.bytes, array.bytes));
-    to += array.bytes;
-  }
-  return {};
+  return stream.copy(place_at(place), slot_at(slot), snapshot_bytes_);
 }
 
 Result<void> StateMemory::restore(std::int32_t place, std::int32_t slot,
                                   tensor::Stream& stream) const {
-  MOTLEY_CHECK(slot < slots_ && place < places_, "a slot and a place");
-  const std::byte* from = snapshots_ + static_cast<std::size_t>(place) * snapshot_bytes_;
-  for (const Array& array : arrays_) {
-    if (!array.in_snapshots) continue;
-    MOTLEY_TRY_VOID(
-        stream.copy(array.at + static_cast<std::size_t>(slot) * array.bytes, from, array.bytes));
-    from += array.bytes;
-  }
-  return {};
+  return stream.copy(slot_at(slot), place_at(place), snapshot_bytes_);
+}
+
+Result<void> StateMemory::offload(std::int32_t place, std::int32_t host_place,
+                                  tensor::Stream& stream) const {
+  return stream.copy(host_place_at(host_place), place_at(place), snapshot_bytes_);
+}
+
+Result<void> StateMemory::load(std::int32_t host_place, std::int32_t slot,
+                               tensor::Stream& stream) const {
+  return stream.copy(slot_at(slot), host_place_at(host_place), snapshot_bytes_);
 }
 
 }  // namespace motley::runner

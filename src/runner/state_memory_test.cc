@@ -26,6 +26,8 @@ constexpr std::array<model::StateShape, 3> shapes{
                       .channels = 7,
                       .taps = 4}};
 
+constexpr std::int64_t aligned(std::int64_t numbers) { return (numbers + 63) / 64 * 64; }
+
 class StateMemories : public testing::Test {
  protected:
   // Slot s of every array has numbers of 100 a + s, for arrays in order.
@@ -33,7 +35,7 @@ class StateMemories : public testing::Test {
     float array = 0;
     for_arrays([&](float* numbers, std::int64_t of_slot, bool) {
       for (std::int64_t slot = 0; slot < memory.slots(); ++slot)
-        std::fill_n(numbers + slot * of_slot, of_slot, 100 * array + static_cast<float>(slot));
+        std::fill_n(numbers + slot * stride, of_slot, 100 * array + static_cast<float>(slot));
       ++array;
     });
   }
@@ -41,18 +43,18 @@ class StateMemories : public testing::Test {
   void for_arrays(const Visit& visit) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const model::StateShape& shape = shapes[i];
-      const ops::LayerStates& layer = memory.layers()[i];
+      const auto& [recurrence, convolution] = memory.layers()[i];
+      EXPECT_EQ(recurrence.slot_stride, stride);
+      EXPECT_EQ(convolution.slot_stride, stride);
       if (shape.key_heads > 0) {
-        visit(layer.recurrence.anchors, shape.value_heads * shape.key_width * shape.value_width,
-              true);
-        visit(layer.recurrence.keys, 32 * shape.key_heads * shape.key_width, false);
-        visit(layer.recurrence.updates, 32 * shape.value_heads * shape.value_width, false);
-        visit(layer.recurrence.decays, 32 * shape.value_heads * (shape.decay_by_key ? 4 : 1),
-              false);
+        visit(recurrence.anchors, shape.value_heads * shape.key_width * shape.value_width, true);
+        visit(recurrence.keys, 32 * shape.key_heads * shape.key_width, false);
+        visit(recurrence.updates, 32 * shape.value_heads * shape.value_width, false);
+        visit(recurrence.decays, 32 * shape.value_heads * (shape.decay_by_key ? 4 : 1), false);
       }
       if (shape.channels > 0) {
-        visit(layer.inputs, 16 * shape.channels, false);
-        visit(layer.history, 3 * shape.channels, true);
+        visit(convolution.inputs, 16 * shape.channels, false);
+        visit(convolution.history, 3 * shape.channels, true);
       }
     }
   }
@@ -60,7 +62,8 @@ class StateMemories : public testing::Test {
   void expect_slot(std::int64_t slot, std::int64_t of, std::int64_t rest) {
     float array = 0;
     for_arrays([&](float* numbers, std::int64_t of_slot, bool in_snapshots) {
-      const std::vector<float> all(numbers + slot * of_slot, numbers + (slot + 1) * of_slot);
+      const float* const first = numbers + slot * stride;
+      const std::vector<float> all(first, first + of_slot);
       EXPECT_THAT(all, Each(100 * array + static_cast<float>(in_snapshots ? of : rest)));
       ++array;
     });
@@ -68,20 +71,35 @@ class StateMemories : public testing::Test {
 
   tensor::CpuDevice device{{.threads = 1}};
   std::unique_ptr<tensor::Stream> stream = device.create_stream().value();
-  StateMemory memory = StateMemory::create(device, shapes, 3, 2).value();
+  StateMemory memory =
+      StateMemory::create(device, shapes, {.slots = 3, .places = 2, .host_places = 2}).value();
+  std::int64_t stride = StateMemory::slot_bytes(shapes) / 4;
 };
 
 TEST_F(StateMemories, GiveEachLayerWhatItKeeps) {
   const ops::LayerStates& none = memory.layers()[1];
   EXPECT_EQ(none.recurrence.anchors, nullptr);
-  EXPECT_EQ(none.inputs, nullptr);
-  EXPECT_EQ(memory.layers()[0].history, nullptr);
-  const std::int64_t anchors = 4 * 3 * 5 + 4 * 2;
-  EXPECT_EQ(StateMemory::snapshot_bytes(shapes), 4 * (anchors + 3 * 7));
+  EXPECT_EQ(none.convolution.inputs, nullptr);
+  EXPECT_EQ(memory.layers()[0].convolution.history, nullptr);
+  const std::int64_t snapshot = aligned(4 * 3 * 5) + aligned(4 * 2) + aligned(3 * 7);
+  EXPECT_EQ(StateMemory::snapshot_bytes(shapes), 4 * snapshot);
   EXPECT_EQ(StateMemory::slot_bytes(shapes),
-            4 * (anchors + 3 * 7 + 32 * (6 + 20 + 4) + 32 * (4 + 2 + 4) + 16 * 7));
-  EXPECT_GE(static_cast<std::int64_t>(memory.memory().size()),
+            4 * (snapshot + aligned(32 * 6) + aligned(32 * 20) + aligned(32 * 4) +
+                 2 * aligned(32 * 4) + aligned(32 * 2) + aligned(16 * 7)));
+  EXPECT_EQ(static_cast<std::int64_t>(memory.memory().size()),
             3 * StateMemory::slot_bytes(shapes) + 2 * StateMemory::snapshot_bytes(shapes));
+}
+
+// Every array of every slot is aligned, and what snapshots hold is one run of memory.
+TEST_F(StateMemories, HaveOneSlotAfterTheOther) {
+  const std::byte* const begin = memory.memory().data();
+  for_arrays([&](const float* numbers, std::int64_t of_slot, bool in_snapshots) {
+    const auto offset = reinterpret_cast<const std::byte*>(numbers) - begin;
+    EXPECT_EQ(offset % 256, 0);
+    EXPECT_EQ(offset < StateMemory::snapshot_bytes(shapes), in_snapshots);
+    EXPECT_LE(offset + 4 * of_slot, StateMemory::slot_bytes(shapes));
+  });
+  EXPECT_EQ(StateMemory::slot_bytes(shapes) % 256, 0);
 }
 
 TEST_F(StateMemories, CopyWholeSlots) {
@@ -101,6 +119,32 @@ TEST_F(StateMemories, KeepAnchorsAndHistoryInSnapshots) {
   memory.restore(1, 1, *stream).value();
   expect_slot(1, 2, 1);
   expect_slot(2, 2, 2);
+}
+
+TEST_F(StateMemories, KeepSnapshotsInTheHostsMemory) {
+  fill();
+  for (std::int32_t slot = 0; slot < 2; ++slot) {
+    memory.save(slot, 1, *stream).value();
+    memory.offload(1, slot, *stream).value();
+  }
+  memory.load(0, 2, *stream).value();
+  expect_slot(2, 0, 2);
+  memory.load(1, 2, *stream).value();
+  expect_slot(2, 1, 2);
+}
+
+// A rank may have a part of no layer.
+TEST(StateMemory, MayHaveNothingInItsSlots) {
+  tensor::CpuDevice device{{.threads = 1}};
+  const std::unique_ptr<tensor::Stream> stream = device.create_stream().value();
+  const std::array<model::StateShape, 2> nothing{};
+  const StateMemory memory =
+      StateMemory::create(device, nothing, {.slots = 2, .places = 1, .host_places = 1}).value();
+  memory.copy(0, 1, *stream).value();
+  memory.save(1, 0, *stream).value();
+  memory.restore(0, 1, *stream).value();
+  memory.offload(0, 0, *stream).value();
+  memory.load(0, 1, *stream).value();
 }
 
 TEST(StatePlans, GiveHalfToSlotsAndTheRestToSnapshots) {

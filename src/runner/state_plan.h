@@ -5,6 +5,10 @@
 
 namespace motley::runner {
 
+// Copies of snapshots to the host's memory that are under way at once. Of copies from there each
+// slot has one at most.
+inline constexpr std::int64_t max_state_offloads = 4;
+
 // How memory for states is shared out: half of it for slots, but no more than a step has sequences,
 // and the rest for snapshots. One slot at least.
 struct StatePlan {

@@ -99,8 +99,8 @@ class Generation {
   }
 
   void cancel_stopped() {
-    for (const auto& [prompt, choice] : transcript_.take_stopped())
-      engine_.cancel(ids_[prompt], choice);
+    for (const auto& [prompt, choice, kept] : transcript_.take_stopped())
+      engine_.cancel(ids_[prompt], choice, kept);
   }
 
   // Ends the request with an error of this server.

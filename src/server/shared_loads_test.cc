@@ -59,7 +59,7 @@ class LoadingEngine final : public engine::Engine {
     return Error(ErrorCode::internal, "no requests here");
   }
   void cancel(engine::RequestId) override {}
-  void cancel(engine::RequestId, int) override {}
+  void cancel(engine::RequestId, int, std::optional<std::int64_t>) override {}
   engine::Stats stats() const override { return {}; }
   std::int64_t max_sequence_tokens() const override { return 0; }
   Result<void> health() const override { return {}; }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/golden_engine.h"
+#include "engine/recurrent_mixers.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/steady_steps.h"
 #include "support/allocations.h"
@@ -24,8 +25,7 @@ class CountingSink final : public engine::RequestSink {
 
 class StepAllocations : public testing::TestWithParam<std::string> {};
 
-TEST_P(StepAllocations, StepsOfEveryKindTakeNone) {
-  score_tests::GoldenModel golden(GetParam(), {.pages = 512});
+void expect_none_in_steps(score_tests::GoldenModel& golden) {
   SteadySteps steps(golden);
   steps.run();
   const std::int64_t heap = test::counted_allocations();
@@ -37,12 +37,21 @@ TEST_P(StepAllocations, StepsOfEveryKindTakeNone) {
   EXPECT_EQ(golden.device().pinned_usage().allocations - pinned, 0);
 }
 
+TEST_P(StepAllocations, StepsOfEveryKindTakeNone) {
+  score_tests::GoldenModel golden(GetParam(), {.pages = 512});
+  expect_none_in_steps(golden);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, StepAllocations, testing::ValuesIn(score_tests::golden_models()),
                          [](const auto& model) { return model.param; });
 
+TEST(RecurrentAllocations, StepsOfEveryKindTakeNone) {
+  score_tests::GoldenModel golden("qwen3_moe", {.pages = 512, .mixer = load_recurrent_mixer});
+  expect_none_in_steps(golden);
+}
+
 // The scheduler's part is none either.
-TEST(EngineAllocations, ADecodingStepTakesNone) {
-  score_tests::GoldenModel golden("qwen3_moe", {});
+void expect_none_in_scheduled_steps(score_tests::GoldenModel& golden) {
   const auto pool =
       lora::Pool::create(golden.device(), {.bytes = std::uint64_t{16} << 20, .page_bytes = 4096})
           .value();
@@ -51,7 +60,8 @@ TEST(EngineAllocations, ADecodingStepTakesNone) {
       engine::RunnerExecutor::create(golden.runner(), golden.model().config().vocabulary).value();
   engine::PoolStore store({.base = &golden.model().base_view(), .pool = pool.get()});
   const SteadyClock clock;
-  engine::Scheduler scheduler(executor.get(), &store, &clock, {.prefix_cache = true});
+  engine::Scheduler scheduler(executor.get(), &store, &clock,
+                              {.prefix_cache = true, .snapshot_interval = 16});
 
   std::vector<engine::Request> requests;
   for (const json::Value& each : score_tests::cases_of(golden.golden())) {
@@ -92,6 +102,17 @@ TEST(EngineAllocations, ADecodingStepTakesNone) {
   EXPECT_EQ(test::counted_allocations() - before, 0);
   EXPECT_EQ(sink->tokens - tokens, 24 * 6);
   scheduler.cancel_all();
+}
+
+TEST(EngineAllocations, ADecodingStepTakesNone) {
+  score_tests::GoldenModel golden("qwen3_moe", {});
+  expect_none_in_scheduled_steps(golden);
+}
+
+// States are saved on the way.
+TEST(RecurrentAllocations, ADecodingStepTakesNone) {
+  score_tests::GoldenModel golden("qwen3_moe", {.mixer = load_recurrent_mixer});
+  expect_none_in_scheduled_steps(golden);
 }
 
 }  // namespace

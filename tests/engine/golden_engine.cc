@@ -30,6 +30,7 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
   if (golden.model().keeps_states()) {
     steps.state_slots = options.state_slots;
     steps.snapshots = options.snapshots;
+    steps.host_snapshots = options.host_snapshots;
   }
   if (golden.others() != nullptr) {
     pool.other_ranks = golden.others()->make_pools(pool).value();
@@ -67,6 +68,7 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                     .clock = &clock_},
                                    {.adapter_patience = std::chrono::milliseconds(5),
                                     .prefix_cache = options.prefix_cache,
+                                    .snapshot_interval = options.snapshot_interval,
                                     .validate = true});
 }
 

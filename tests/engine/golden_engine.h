@@ -86,6 +86,8 @@ class GoldenEngine {
     // For models that keep states.
     std::int64_t state_slots = 16;
     std::int64_t snapshots = 16;
+    std::int64_t host_snapshots = 0;
+    std::int64_t snapshot_interval = engine::default_snapshot_interval;
     std::uint64_t adapter_bytes = std::uint64_t{16} << 20;
     bool prefix_cache = true;
     bool graphs = true;  // on a GPU

@@ -125,6 +125,18 @@ class SparedExecutor final : public FakeExecutor {
     const Spared spared;
     return FakeExecutor::copy_page(from, to);
   }
+  Result<void> copy_state(std::int32_t from, std::int32_t to) override {
+    const Spared spared;
+    return FakeExecutor::copy_state(from, to);
+  }
+  Result<void> offload_state(std::int32_t place, std::int32_t host_place) override {
+    const Spared spared;
+    return FakeExecutor::offload_state(place, host_place);
+  }
+  Result<void> load_state(std::int32_t host_place, std::int32_t slot) override {
+    const Spared spared;
+    return FakeExecutor::load_state(host_place, slot);
+  }
   Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
                     FunctionRef<void()> meanwhile) override {
     if (!is_spared_) return FakeExecutor::step(chunks, outputs, meanwhile);
@@ -139,8 +151,8 @@ class SparedExecutor final : public FakeExecutor {
 
 // A scheduler whose invariants the test looks at, because looking takes memory.
 struct FailingWorld {
-  explicit FailingWorld(bool spare_executor)
-      : executor(little_room.limits, spare_executor),
+  explicit FailingWorld(bool spare_executor, const Executor::Limits& limits = little_room.limits)
+      : executor(limits, spare_executor),
         store(little_room.adapter_pages),
         scheduler(&executor, &store, &clock, {.adapter_patience = std::chrono::milliseconds(5)}) {
     std::uint32_t seed = 0;
@@ -228,8 +240,10 @@ struct Swept {
 };
 
 // Requests that come one by one beside running steps, while allocations fail.
-Swept serve_with_failures(std::int64_t nth, std::int64_t count, bool spare_executor) {
-  FailingWorld world(spare_executor);
+Swept serve_with_failures(std::int64_t nth, std::int64_t count, bool spare_executor,
+                          const Executor::Limits& limits = little_room.limits) {
+  FailingWorld world(spare_executor, limits);
+  world.executor.copies_take = 2;
   const std::vector<Asked> all = requests_of_every_kind();
   fail_allocations(nth, count);
   take_part(true);
@@ -270,6 +284,20 @@ TEST(OutOfMemory, OneAllocationThatFailsIsOneRequestAtMost) {
   // The scenario has come to its end, and many of its allocations belonged to a request.
   EXPECT_GT(nth, 200);
   EXPECT_GT(ended, 50);
+}
+
+// Of a model that keeps states, with few places for snapshots on the device and on the host.
+TEST(OutOfMemory, OneAllocationThatFailsIsOneRequestAtMostWhereThereAreStates) {
+  Executor::Limits limits = little_room.limits;
+  limits.state_slots = limits.sequences;
+  limits.snapshots = 2;
+  limits.host_snapshots = 4;
+  for (std::int64_t nth = 1; !testing::Test::HasFailure(); ++nth) {
+    SCOPED_TRACE(nth);
+    const Swept swept = serve_with_failures(nth, 1, true, limits);
+    if (swept.failed == 0) break;
+    EXPECT_LE(swept.requests, 1);
+  }
 }
 
 TEST(OutOfMemory, WhereMemoryStaysShortForAWhileEveryRequestStillEnds) {

@@ -57,7 +57,7 @@ class Average final : public Recurrent {
                                                                            .out = mean});
     const ValueId rounded = pass.value("attended", pass.activations(), parts_.o.in());
     pass.round(mean, rounded);
-    return pass.linear(parts_.o, rounded, "average");
+    return pass.sum_over_ranks(pass.linear(parts_.o, rounded, "average"));
   }
 
  private:
@@ -128,7 +128,7 @@ ValueId DeltaNet::append(ValueId x, Builder& pass) const {
   pass.round(recurred, list.columns(attended, 0, channels()));
   const std::int64_t rest = parts_.o.in() - channels();
   pass.round(list.columns(qkv[0], channels(), rest), list.columns(attended, channels(), rest));
-  return pass.linear(parts_.o, attended, "delta_net");
+  return pass.sum_over_ranks(pass.linear(parts_.o, attended, "delta_net"));
 }
 
 }  // namespace

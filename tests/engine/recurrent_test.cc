@@ -21,6 +21,9 @@ using score_tests::GoldenModel;
 GoldenModel recurrent_model(bool fusion = true) {
   return GoldenModel("qwen3_moe", {.fusion = fusion, .mixer = load_recurrent_mixer});
 }
+GoldenModel recurrent_model_on(int ranks) {
+  return GoldenModel("qwen3_moe", {.threads = 1, .ranks = ranks, .mixer = load_recurrent_mixer});
+}
 
 constexpr std::int64_t longest = 64;
 
@@ -61,11 +64,14 @@ class Steps {
     length_ += std::ssize(tokens);
   }
   void take_back_to(std::int64_t length) { length_ = length; }
-  // Begins at a snapshot of a sequence with the same tokens, whose pages it reads.
-  void go_on_from(const Steps& other, std::int64_t anchor) {
-    length_ = anchor_ = anchor;
+  // Begins at a snapshot of a sequence with the same tokens, whose pages it reads; or where the
+  // other stands, with a copy of its state.
+  void go_on_from(const Steps& other, std::int64_t length) { go_on_from(other, length, length); }
+  void go_on_from(const Steps& other, std::int64_t length, std::int64_t anchor) {
+    length_ = length;
+    anchor_ = anchor;
     pages_read_ = other.pages_.pages();
-    for (std::int64_t page = 0; page < runner::KvMemory::pages_for(anchor); ++page) {
+    for (std::int64_t page = 0; page < runner::KvMemory::pages_for(length); ++page) {
       const auto at = static_cast<std::size_t>(page);
       runner_->copy_page(pages_read_[at], pages_.pages()[at]).value();
     }
@@ -133,9 +139,7 @@ TEST(RecurrentModel, WhatIsTakenBackLeavesNothing) {
   }
 }
 
-TEST(RecurrentModel, ACopyAndASnapshotGoOnWithTheSameBits) {
-  GoldenModel golden = recurrent_model();
-  runner::Runner& runner = golden.runner();
+void expect_copies_with_the_same_bits(runner::Runner& runner) {
   const std::vector<std::int32_t> tokens = some_tokens(60);
   const Logits wanted = whole(runner, tokens);
   Steps first(runner, 0);
@@ -148,17 +152,33 @@ TEST(RecurrentModel, ACopyAndASnapshotGoOnWithTheSameBits) {
   runner.restore_state(2, 5).value();
   Steps again(runner, 5);
   again.go_on_from(first, 32);
+  Steps copied(runner, 6);
+  runner.copy_state(0, 6).value();
+  copied.go_on_from(first, 37, first.anchor());
   first.step(std::span(tokens).subspan(37));
+  copied.step(std::span(tokens).subspan(37));
   again.step(std::span(tokens).subspan(32, 3));
   again.step(std::span(tokens).subspan(35));
   for (const auto& [position, logits] : again.logits())
     EXPECT_EQ(logits, wanted.at(position)) << position;
+  EXPECT_EQ(copied.logits().size(), tokens.size() - 37);
+  for (const auto& [position, logits] : copied.logits())
+    EXPECT_EQ(logits, wanted.at(position)) << position;
   EXPECT_EQ(first.logits(), wanted);
 }
 
-// Few rows, slots, pages and places, forks, penalties, adapters that don't all fit.
-TEST(RecurrentModel, NothingBesideChangesABit) {
+TEST(RecurrentModel, ACopyAndASnapshotGoOnWithTheSameBits) {
   GoldenModel golden = recurrent_model();
+  expect_copies_with_the_same_bits(golden.runner());
+}
+
+TEST(RecurrentModel, ACopyAndASnapshotGoOnWithTheSameBitsOnEveryRank) {
+  GoldenModel golden = recurrent_model_on(2);
+  expect_copies_with_the_same_bits(golden.runner());
+}
+
+// Few rows, slots, pages and places, forks, penalties, adapters that don't all fit.
+void expect_same_bits_in_little_room(GoldenModel& golden) {
   const GoldenEngine::Options room{.max_rows = 7,
                                    .max_sequences = 6,
                                    .pages = 7,
@@ -168,6 +188,16 @@ TEST(RecurrentModel, NothingBesideChangesABit) {
   const std::uint64_t preempted =
       expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 40});
   EXPECT_GT(preempted, 0U);
+}
+
+TEST(RecurrentModel, NothingBesideChangesABit) {
+  GoldenModel golden = recurrent_model();
+  expect_same_bits_in_little_room(golden);
+}
+
+TEST(RecurrentModel, NothingBesideChangesABitOnSeveralRanks) {
+  GoldenModel golden = recurrent_model_on(2);
+  expect_same_bits_in_little_room(golden);
 }
 
 TEST(RecurrentModel, APrefixHitChangesNoBit) {
@@ -183,6 +213,31 @@ TEST(RecurrentModel, APrefixHitChangesNoBit) {
   EXPECT_EQ(second->cached_tokens, 32);
   EXPECT_EQ(first->tokens, second->tokens);
   EXPECT_EQ(first->logprobs, second->logprobs);
+}
+
+// More prompts than the device has places for, and each again.
+TEST(RecurrentModel, ASnapshotFromTheHostChangesNoBit) {
+  for (const int ranks : {1, 2}) {
+    GoldenModel golden = recurrent_model_on(ranks);
+    GoldenEngine world(golden, {.snapshots = 1, .host_snapshots = 12});
+    const auto ask = [&](std::int32_t first) {
+      engine::Request request{.tokens = some_tokens(40), .max_tokens = 6};
+      request.tokens[0] = first;
+      request.sampling.temperature = 0;
+      auto answer = world.submit(request);
+      answer->wait();
+      return answer;
+    };
+    std::vector<std::shared_ptr<Answer>> before;
+    for (std::int32_t first = 0; first < 4; ++first) before.push_back(ask(first));
+    for (std::int32_t first = 0; first < 4; ++first) {
+      const auto again = ask(first);
+      const Answer& wanted = *before[static_cast<std::size_t>(first)];
+      EXPECT_EQ(again->cached_tokens, 32) << first << ", " << ranks << " ranks";
+      EXPECT_EQ(again->tokens, wanted.tokens);
+      EXPECT_EQ(again->logprobs, wanted.logprobs);
+    }
+  }
 }
 
 // The second turn of a conversation computes what is new.
@@ -204,6 +259,18 @@ TEST(RecurrentModel, TheNextTurnGoesOnAfterTheAnswer) {
   wanted->wait();
   EXPECT_EQ(second->tokens, wanted->tokens);
   EXPECT_EQ(second->logprobs, wanted->logprobs);
+}
+
+// Two prompts that part in the middle of a long one.
+TEST(RecurrentModel, LongSequencesAreSavedOnTheWayWhereTheEngineIsAskedTo) {
+  GoldenModel golden = recurrent_model();
+  for (const std::int64_t interval : {0, 16}) {
+    GoldenEngine world(golden, {.max_rows = 16, .snapshot_interval = interval});
+    engine::Request request{.tokens = some_tokens(60), .max_tokens = 1};
+    world.submit(request)->wait();
+    request.tokens[40] = 5;
+    EXPECT_EQ(world.submit(request)->wait().cached_tokens, interval == 0 ? 0 : 32);
+  }
 }
 
 TEST(RecurrentModel, ScoresAsItAnswers) {

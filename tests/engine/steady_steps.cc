@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/recurrence.h"
+
 namespace motley::engine_tests {
 namespace {
 
@@ -56,6 +58,11 @@ void SteadySteps::step(std::int64_t prompt, std::int64_t decodes) {
                        .length = length,
                        .tokens = std::span(tokens_).first(static_cast<std::size_t>(count)),
                        .mix = next_mix()});
+    // The last row's draw may have to wait.
+    if (golden_->model().keeps_states())
+      chunks_.back().state = {.slot = static_cast<std::int32_t>(index),
+                              .anchor = length / kernels::state_page * kernels::state_page,
+                              .certain = count - 1};
     outputs_.push_back({.draws = std::span(draws_).subspan(index, 1)});
     ++index;
   };

@@ -169,8 +169,7 @@ TEST_P(RecurrenceGoldens, ConvolutionsAgreeWithTransformers) {
               .out = out.data() + first * channels,
               .out_stride = channels,
               .steps = steps,
-              .inputs = inputs.data(),
-              .history = history.data()},
+              .memory = {.inputs = inputs.data(), .history = history.data()}},
              {}, current_instruction_set());
   });
   expect_near(out, numbers_of(layer, "out"), "convolution");

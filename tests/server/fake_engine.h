@@ -103,6 +103,11 @@ class FakeEngine : public engine::Engine {
     wait_until([&] { return last_id_ >= count; },
                "requests that were not submitted within a minute");
   }
+  // Of the last choice that was cancelled alone.
+  std::optional<std::int64_t> last_kept() const {
+    const std::lock_guard lock(mutex_);
+    return last_kept_;
+  }
   std::size_t cancelled() const {
     const std::lock_guard lock(mutex_);
     return cancelled_;
@@ -133,8 +138,9 @@ class FakeEngine : public engine::Engine {
     cancels_.insert({request, -1});
     changed_.notify_all();
   }
-  void cancel(engine::RequestId request, int choice) override {
+  void cancel(engine::RequestId request, int choice, std::optional<std::int64_t> kept) override {
     const std::lock_guard lock(mutex_);
+    last_kept_ = kept;
     cancels_.insert({request, choice});
     changed_.notify_all();
   }
@@ -340,6 +346,7 @@ class FakeEngine : public engine::Engine {
   bool hold_loads_ = false;
   std::vector<HeldLoad> held_loads_;
   std::map<std::string, std::string> adapters_;
+  std::optional<std::int64_t> last_kept_;
   engine::Request last_;
   engine::RequestId last_id_ = 0;
   std::deque<std::function<void()>> calls_;

@@ -79,9 +79,9 @@ class PartakingEngine final : public engine::Engine {
     const Spared spared;
     engine_.cancel(request);
   }
-  void cancel(engine::RequestId request, int choice) override {
+  void cancel(engine::RequestId request, int choice, std::optional<std::int64_t> kept) override {
     const Spared spared;
-    engine_.cancel(request, choice);
+    engine_.cancel(request, choice, kept);
   }
   void load_adapter(engine::AdapterSpec spec, bool replace, Done done) override {
     const Spared spared;

@@ -7,6 +7,7 @@
 
 #include "engine/golden_engine.h"
 #include "engine/recurrent_mixers.h"
+#include "server/json_paths.h"
 #include "server/test_server.h"
 
 namespace motley::server {
@@ -60,6 +61,54 @@ TEST(RecurrentModels, TheNextTurnGoesOnFromTheLastAnswersState) {
             numbers_at(complete(forgetful, prompt, 5), "token_ids"));
   EXPECT_TRUE(server.comes_to_show("motley_prefix_hit_tokens_total 48"));
   EXPECT_TRUE(server.comes_to_show("motley_prefix_state_missed_tokens_total 0"));
+}
+
+// Generation prompts begin reasoning, and what was thought is in no later prompt. All texts are of
+// digits, which are tokens of this vocabulary.
+TEST(RecurrentModels, TheNextTurnGoesOnBeforeReasoningThatItLeavesOut) {
+  score_tests::GoldenModel golden("qwen3_moe", {.mixer = engine_tests::load_recurrent_mixer});
+  GoldenEngine world(golden, {});
+  GoldenEngine forgetful_world(golden, {.prefix_cache = false});
+  const TestServerOptions options{
+      .tokenizer = {.name = "qwen2", .end = "!"},
+      .chat_template =
+          "{% for m in messages %}{{ 1 if m.role == 'user' else 2 }}{{ m.content }}3"
+          "{% endfor %}{% if add_generation_prompt %}2444444444{% endif %}",
+      .max_sequence_tokens = 64,
+      .engine = &world.engine()};
+  TestServerOptions without = options;
+  without.engine = &forgetful_world.engine();
+  TestServer server(options);
+  TestServer forgetful(without);
+  const auto ask = [](const TestServer& asked, std::string_view later) {
+    const Received received = asked.ask(
+        post("/v1/chat/completions",
+             cat(R"({"messages": [{"role": "user", "content": "7777777777777777777777777777"})",
+                 later, R"(], "max_tokens": 6, "temperature": 0, "return_token_ids": true})")));
+    EXPECT_EQ(received.status, 200) << received.body;
+    return received.json();
+  };
+  const json::Value first = ask(server, "");
+  // The last border, 32, is in the generation prompt.
+  EXPECT_EQ(text_at(first, "usage.prompt_tokens"), "40");
+  const std::string_view later =
+      R"(, {"role": "assistant", "content": "55"}, {"role": "user", "content": "666"})";
+  const json::Value second = ask(server, later);
+  EXPECT_EQ(text_at(second, "usage.prompt_tokens"), "49");
+  EXPECT_EQ(text_at(second, "usage.prompt_tokens_details.cached_tokens"), "16");
+  EXPECT_EQ(numbers_at(second, "token_ids"), numbers_at(ask(forgetful, later), "token_ids"));
+}
+
+// The answer goes on in the engine until the stop string has been found. Its state is saved only
+// where the text that the client has goes on.
+TEST(RecurrentModels, AStopStringKeepsTheTokensBeforeIt) {
+  TestServer server;
+  server.engine().say("1;2;3;4;5;6;7;8;");
+  server.engine().hold_after(6);
+  const Received received = server.ask(
+      post("/v1/completions", R"({"prompt": "count", "stop": [";3;"], "max_tokens": 900})"));
+  EXPECT_EQ(text_at(received.json(), "choices.0.text"), "1;2");
+  EXPECT_EQ(server.engine().last_kept(), 3);
 }
 
 }  // namespace

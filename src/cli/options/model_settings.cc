@@ -24,6 +24,7 @@ constexpr std::int64_t max_queue = 1'000'000;
 constexpr std::int64_t max_adapters = 1'000'000;
 constexpr std::int64_t min_model_len = 16;  // a page of keys and values
 constexpr std::int64_t max_model_len = std::int64_t{1} << 40;
+constexpr std::string_view state_snapshots_option = "--state-snapshots";
 
 Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
                                                  const ModelSettings& settings) {
@@ -140,6 +141,18 @@ Result<void> read_max_model_len(const Arguments& arguments, ModelSettings& setti
   return check_max_model_len(settings.max_model_len, config->max_positions);
 }
 
+Result<void> read_state_snapshots(const Arguments& arguments, ModelSettings& settings) {
+  const std::string* const text = arguments.value(state_snapshots_option);
+  if (text == nullptr) return {};
+  if (*text == "off") {
+    settings.state_snapshots = 0;
+    return {};
+  }
+  MOTLEY_TRY(settings.state_snapshots,
+             parse_number(*text, state_snapshots_option, 1, max_model_len));
+  return {};
+}
+
 }  // namespace
 
 Result<std::optional<std::int64_t>> parse_max_model_len(std::string_view text) {
@@ -187,6 +200,12 @@ std::vector<OptionSpec> model_option_specs() {
       {"--adapter-host-memory", "SIZE",
        "for adapters a copy away from a GPU, of all ranks together (twice that)"},
       {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
+      {"--state-memory", "SIZE",
+       "for states and snapshots of recurrent layers (at most a fifth of what is free)"},
+      {state_snapshots_option, "N",
+       "a snapshot of a sequence's state every N tokens, or off: only where prompts and answers "
+       "end "
+       "(4096)"},
       {"--name", "ID", "what requests call the base (the folder's name; of a repository ORG/NAME)"},
       {"--max-queue", "N",
        "requests that may wait; 0: what finds no place at once is refused (1024)"},
@@ -239,6 +258,8 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.adapter_memory, read_size(arguments, "--adapter-memory"));
   MOTLEY_TRY(settings.adapter_host_memory, read_size(arguments, "--adapter-host-memory"));
   MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
+  MOTLEY_TRY(settings.state_memory, read_size(arguments, "--state-memory"));
+  MOTLEY_TRY_VOID(read_state_snapshots(arguments, settings));
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, max_queue, settings.max_queue));
   MOTLEY_TRY(settings.max_adapters,

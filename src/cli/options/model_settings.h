@@ -42,6 +42,9 @@ struct ModelSettings {
   std::optional<std::uint64_t> adapter_memory = {};       // bytes
   std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's memory
   std::optional<std::uint64_t> kv_memory = {};            // bytes
+  // Of a model that keeps states; nothing: not given.
+  std::optional<std::uint64_t> state_memory = {};    // bytes, of slots and snapshots
+  std::optional<std::int64_t> state_snapshots = {};  // one every so many positions; 0: none
   std::int64_t max_queue = 1024;
   std::int64_t max_adapters = 10'000;
   int max_logprobs = engine::max_top_logprobs;  // alternatives to a token that may be asked for

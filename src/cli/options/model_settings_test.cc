@@ -37,6 +37,14 @@ TEST(MaxModelLen, IsAtMostWhatTheModelCanDo) {
             "(--max-model-len): use 1024 or less, or auto");
 }
 
+TEST(StateSnapshots, AreEverySoManyTokensOrOff) {
+  EXPECT_EQ(read({})->state_snapshots, std::nullopt);
+  EXPECT_EQ(read({"--state-snapshots", "1024"})->state_snapshots, 1024);
+  EXPECT_EQ(read({"--state-snapshots", "off"})->state_snapshots, 0);
+  EXPECT_EQ(read({"--state-snapshots", "0"}).error().where(), "--state-snapshots");
+  EXPECT_EQ(read({"--state-memory", "3M"})->state_memory, 3 << 20);
+}
+
 TEST(ModelNames, TheFirstIsTheBasesAndTheOthersAreAliases) {
   const ModelSettings settings =
       read({"--served-model-name", "one", "two", "one", "three"}).value();

@@ -40,6 +40,10 @@ Placement::Keys Placement::keys_of(const Request& request) const {
     hash = mix(hash, static_cast<std::uint32_t>(request.tokens[i]));
     if ((i + 1) % block == 0) keys.blocks.push_back(mix(2, hash));
   }
+  if (options_.keeps_states && blocks > 0)
+    keys.saved = static_cast<std::size_t>(
+        request.reused_up_to(std::ssize(request.tokens), options_.block_tokens) /
+        options_.block_tokens);
   return keys;
 }
 
@@ -65,24 +69,45 @@ std::vector<std::size_t> Placement::order(const Keys& keys,
       if (!there) costs[i] += options_.adapter_tokens;
     }
   }
-  // A block counts for a replica that has all before it; not so many that others stay idle.
+  count_blocks(keys, [&](Replicas having, std::int64_t blocks) {
+    for (const std::size_t i : serving)
+      if (((having >> i) & 1) != 0) costs[i] -= blocks * options_.block_tokens;
+  });
+  std::ranges::sort(serving, {}, [&](std::size_t i) { return std::tuple(costs[i], given_[i], i); });
+  return serving;
+}
+
+void Placement::count_blocks(const Keys& keys,
+                             FunctionRef<void(Replicas, std::int64_t)> count) const {
+  // Not so many that others stay idle.
   const std::int64_t counted = 8 * options_.sequence_tokens / options_.block_tokens;
   Replicas open = ~Replicas{0};
+  if (options_.keeps_states) {
+    // The last block of the prompt whose state a replica has.
+    for (auto blocks = std::ssize(keys.blocks); blocks > 0 && open != 0; --blocks) {
+      const Replicas having = open & holders(keys.blocks[static_cast<std::size_t>(blocks - 1)]);
+      if (having != 0) count(having, std::min<std::int64_t>(blocks, counted));
+      open &= ~having;
+    }
+    return;
+  }
+  // A block counts for a replica that has all before it.
   for (const std::uint64_t key :
        std::span(keys.blocks)
            .first(std::min(keys.blocks.size(), static_cast<std::size_t>(counted)))) {
     open &= holders(key);
     if (open == 0) break;
-    for (const std::size_t i : serving)
-      if (((open >> i) & 1) != 0) costs[i] -= options_.block_tokens;
+    count(open, 1);
   }
-  std::ranges::sort(serving, {}, [&](std::size_t i) { return std::tuple(costs[i], given_[i], i); });
-  return serving;
 }
 
 void Placement::place(const Keys& keys, std::size_t replica) {
   ++given_[replica];
   for (const std::uint64_t key : keys.adapters) remember(key, Replicas{1} << replica);
+  if (options_.keeps_states) {
+    if (keys.saved > 0) remember(keys.blocks[keys.saved - 1], Replicas{1} << replica);
+    return;
+  }
   for (const std::uint64_t key : keys.blocks) remember(key, Replicas{1} << replica);
 }
 

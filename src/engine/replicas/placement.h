@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "engine/replicas/replica.h"
 #include "engine/request.h"
 
@@ -30,6 +31,9 @@ class Placement {
   struct Options {
     std::size_t replicas = 2;
     std::int64_t block_tokens = 16;
+    // The engines' model keeps states: of a prompt that was there counts as much as its state was
+    // saved for, in one piece (Request::reused_up_to).
+    bool keeps_states = false;
     // A sequence delays each token of the others; this is about what it costs a new one.
     std::int64_t sequence_tokens = 32;
     // Reading an adapter from the host's memory or a disk, and evicting another for it.
@@ -44,6 +48,7 @@ class Placement {
   struct Keys {
     std::vector<std::uint64_t> adapters;
     std::vector<std::uint64_t> blocks;
+    std::size_t saved = 0;  // blocks at whose end the prompt's state is saved
   };
   Keys keys_of(const Request& request) const;
 
@@ -59,6 +64,8 @@ class Placement {
   // Those that had it last; none if it is not remembered.
   Replicas holders(std::uint64_t key) const;
   void remember(std::uint64_t key, Replicas replica);
+  // Calls count(replicas, blocks) for replicas that have blocks of the prompt more than before.
+  void count_blocks(const Keys& keys, FunctionRef<void(Replicas, std::int64_t)> count) const;
 
   Options options_;
   std::vector<std::uint64_t> given_;  // requests, by replica

@@ -120,6 +120,23 @@ TEST_F(PlacementTest, CountsOnlyBlocksBehindWhichNothingIsMissing) {
   EXPECT_EQ(choose(request_of(200), {{.sequences = 0}, {.sequences = 4}, {.sequences = 9}}), 0);
 }
 
+// Of a model that keeps states the prompt is there as far as its state was saved.
+TEST_F(PlacementTest, CountsBlocksUpToASavedState) {
+  placement_ = Placement({.replicas = 3, .keeps_states = true});
+  Request request = request_of(200);
+  place(request, 1);
+  const auto is_there = [&](const Request& next) {
+    return choose(next, {{.sequences = 0}, {.sequences = 3}, {.sequences = 0}}) == 1;
+  };
+  EXPECT_TRUE(is_there(request_of(200)));
+  EXPECT_TRUE(is_there(request_of(900)));
+  EXPECT_FALSE(is_there(request_of(190))) << "its pages are there, and no state at 176";
+  request.conversation_tokens = 150;
+  place(request, 1);
+  EXPECT_TRUE(is_there(request_of(190)));
+  EXPECT_FALSE(is_there(request_of(140)));
+}
+
 TEST_F(PlacementTest, TheSameCallsGiveTheSameChoices) {
   const auto choices = [] {
     Placement placement({.replicas = 8});

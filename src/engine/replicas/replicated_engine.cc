@@ -40,7 +40,9 @@ struct ReplicatedEngine::Change {
 };
 
 ReplicatedEngine::ReplicatedEngine(std::vector<Replica*> replicas)
-    : replicas_(std::move(replicas)), placement_({.replicas = replicas_.size()}) {
+    : replicas_(std::move(replicas)),
+      placement_(
+          {.replicas = replicas_.size(), .keeps_states = replicas_.front()->keeps_states()}) {
   max_sequence_tokens_ = replicas_.front()->max_sequence_tokens();
   for (const Replica* const each : replicas_)
     max_sequence_tokens_ = std::min(max_sequence_tokens_, each->max_sequence_tokens());
@@ -104,8 +106,8 @@ Result<RequestId> ReplicatedEngine::try_submit(const Request& request,
 }
 
 void ReplicatedEngine::cancel(RequestId request) { replica_of(request).cancel(own_id(request)); }
-void ReplicatedEngine::cancel(RequestId request, int choice) {
-  replica_of(request).cancel(own_id(request), choice);
+void ReplicatedEngine::cancel(RequestId request, int choice, std::optional<std::int64_t> kept) {
+  replica_of(request).cancel(own_id(request), choice, kept);
 }
 
 std::vector<std::size_t> ReplicatedEngine::serving() const {

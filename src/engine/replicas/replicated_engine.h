@@ -31,7 +31,7 @@ class ReplicatedEngine final : public Engine {
 
   Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) override;
   void cancel(RequestId request) override;
-  void cancel(RequestId request, int choice) override;
+  void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) override;
   void load_adapter(AdapterSpec spec, bool replace, Done done) override;
   void unload_adapter(std::string name, Done done) override;
   std::vector<AdapterInfo> adapters() const override;
@@ -39,6 +39,7 @@ class ReplicatedEngine final : public Engine {
   // The sums, and each replica's own.
   Stats stats() const override;
   std::int64_t max_sequence_tokens() const override;
+  bool keeps_states() const override { return replicas_.front()->keeps_states(); }
   void shutdown(Drain drain) override;
   // An error once all have stopped.
   Result<void> health() const override;

@@ -352,7 +352,7 @@ TEST_F(ReplicatedEngineTest, CancelsWhereTheRequestRuns) {
     if (i % 2 == 0)
       engine_->cancel(ids[i]);
     else
-      engine_->cancel(ids[i], 0);
+      engine_->cancel(ids[i], 0, {});
   }
   for (const auto& world : worlds_) world->executor.release();
   for (const auto& sink : sinks) EXPECT_EQ(sink->wait().reasons[0], FinishReason::cancelled);

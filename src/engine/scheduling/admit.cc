@@ -167,7 +167,12 @@ Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
                   {.available = pages_.available(),
                    .growth = growth,
                    .running = static_cast<std::int64_t>(running_.size()),
-                   .max_running = limits_.sequences});
+                   .max_running = max_running()});
+}
+
+std::int64_t Scheduler::max_running() const {
+  if (limits_.state_slots == 0) return limits_.sequences;
+  return std::min(limits_.sequences, std::ssize(running_) + slots_.free());
 }
 
 bool Scheduler::find_room(const WaitingSequence& waiting, TimePoint now) {
@@ -197,6 +202,8 @@ bool Scheduler::preempt_for(const WaitingSequence& waiting, TimePoint now) {
 void Scheduler::preempt_last() { preempt(running_.size() - 1); }
 
 void Scheduler::preempt(std::size_t at) {
+  // So that its slot is free.
+  if (running_[at]->loading > 0) note(finish_copies());
   std::unique_ptr<RunningSequence> preempted = std::move(running_[at]);
   running_changed_ = true;
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -223,13 +230,14 @@ void Scheduler::begin(Waiting::node_type place) {
   pages.reserve(static_cast<std::int64_t>(tokens.capacity()));
   StateSlot slot = limits_.state_slots > 0 ? StateSlot(slots_) : StateSlot();
   SequencePages::Adopted adopted;
+  std::uint64_t loading = 0;
   if (!job->scoring()) {
     adopted = pages.adopt(tokens);
     stats.prefix_lookup_tokens += tokens.size();
     stats.prefix_hit_tokens += static_cast<std::uint64_t>(adopted.tokens);
     stats.prefix_state_missed_tokens +=
         static_cast<std::uint64_t>(adopted.matched - adopted.tokens);
-    if (slot && adopted.tokens > 0) note(executor_->restore_state(adopted.snapshot, slot.number()));
+    if (slot && adopted.tokens > 0) loading = restore_state(adopted, slot);
   }
   const std::int64_t computed = adopted.tokens;
   const auto copy = pages.grow(computed, waiting.sequence.length());
@@ -243,7 +251,8 @@ void Scheduler::begin(Waiting::node_type place) {
                                                         .computed = computed,
                                                         .anchor = computed,
                                                         .saved = computed,
-                                                        .matched = adopted.matched}));
+                                                        .matched = adopted.matched,
+                                                        .loading = loading}));
   if (std::exchange(job->started, true)) return;
   job->cached_tokens = computed;
   job->begun = now;

@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "runner/state_plan.h"
 
 namespace motley::engine {
 namespace {
@@ -28,7 +29,7 @@ std::uint64_t hash_block(std::uint64_t parent, std::span<const std::int32_t> tok
 }  // namespace
 
 KvPages::KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache,
-                 std::optional<std::int64_t> snapshots)
+                 std::optional<Snapshots> snapshots)
     : page_tokens_(page_tokens),
       cache_(cache),
       slots_(static_cast<std::size_t>(pages)),
@@ -36,9 +37,11 @@ KvPages::KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache,
       buckets_(std::bit_ceil(static_cast<std::size_t>(2 * pages)), none),
       free_(pages),
       keeps_states_(snapshots.has_value()),
-      places_(snapshots.value_or(0)) {
+      places_(snapshots.value_or(Snapshots{}).places),
+      host_places_(snapshots.value_or(Snapshots{}).host_places) {
   MOTLEY_CHECK(pages > 0 && page_tokens > 0, "pages that hold something");
   free_list_.reserve(slots_.size());
+  if (snapshots) copies_.reserve(static_cast<std::size_t>(snapshots->copies));
   for (std::int64_t page = pages - 1; page >= 0; --page)
     free_list_.push_back(static_cast<std::int32_t>(page));
 }
@@ -159,6 +162,54 @@ void KvPages::unpublish(std::int32_t page) {
 void KvPages::drop_snapshot(std::int32_t page) {
   const std::int32_t place = std::exchange(slot(page).snapshot, none);
   if (place != none) places_.give_back(place);
+  const std::int32_t on_host = std::exchange(slot(page).host_snapshot, none);
+  if (on_host != none) host_places_.give_back(on_host);
+}
+
+std::optional<KvPages::Offload> KvPages::begin_offload(std::uint64_t copy) {
+  // Enough for what steps save until the next copies have ended.
+  constexpr std::size_t ahead = 8;
+  if (host_places_.order().empty() || offloads_ == runner::max_state_offloads) return std::nullopt;
+  std::int32_t place = none;
+  std::size_t seen = 0;
+  for (const std::int32_t each : places_.order()) {
+    if (seen++ == ahead) break;
+    const std::int32_t page = places_.page_of(each);
+    if (page == none || places_.is_held(each) || slot(page).host_snapshot != none) continue;
+    place = each;
+    break;
+  }
+  if (place == none) return std::nullopt;
+  const auto [host_place, lost] = host_places_.take(places_.page_of(place));
+  if (host_place == none) return std::nullopt;
+  if (lost != none) slot(lost).host_snapshot = none;
+  places_.hold(place);
+  host_places_.hold(host_place);
+  copies_.push_back({.number = copy, .from = place, .host_place = host_place});
+  ++offloads_;
+  return Offload{.place = place, .host_place = host_place};
+}
+
+void KvPages::begin_load(std::int32_t host_place, std::uint64_t copy) {
+  copies_.push_back({.number = copy, .host_place = host_place});
+  host_places_.hold(host_place);
+}
+
+void KvPages::end_copies(std::uint64_t copy) {
+  const auto left =
+      std::ranges::find_if(copies_, [&](const StateCopy& each) { return each.number > copy; });
+  for (const StateCopy& each : std::ranges::subrange(copies_.begin(), left)) {
+    host_places_.release(each.host_place);
+    if (each.from == none) continue;
+    --offloads_;
+    places_.release(each.from);
+    const std::int32_t page = host_places_.page_of(each.host_place);
+    if (slot(page).snapshot == each.from)
+      slot(page).host_snapshot = each.host_place;
+    else
+      host_places_.give_back(each.host_place);  // dropped meanwhile
+  }
+  copies_.erase(copies_.begin(), left);
 }
 
 void KvPages::forget(Roots::iterator root) {
@@ -194,7 +245,7 @@ KvPages::Match KvPages::find_all(BlockId root, std::span<const std::int32_t> tok
     ++match.without_state;
     if (slot(page).owners == 0) ++idle;
     parent = slot(page).block;
-    if (keeps_states_ && slot(page).snapshot == none) continue;
+    if (keeps_states_ && !slot(page).has_state()) continue;
     match.pages += std::exchange(match.without_state, 0);
     match.idle += std::exchange(idle, 0);
   }
@@ -222,12 +273,19 @@ Result<void> KvPages::check(std::span<const std::int32_t> owners) const {
   std::ranges::sort(alive);
   std::int64_t idle = 0;
   std::int64_t snapshots = 0;
+  std::int64_t host_snapshots = offloads_;
   for (std::size_t page = 0; page < slots_.size(); ++page) {
     const Slot& one = slots_[page];
     if (one.snapshot != none) {
       ++snapshots;
       if (one.block == 0 || places_.page_of(one.snapshot) != static_cast<std::int32_t>(page))
         return broken(cat("the snapshot of page ", page, " is another page's, or of no block"));
+    }
+    if (one.host_snapshot != none) {
+      ++host_snapshots;
+      if (one.block == 0 ||
+          host_places_.page_of(one.host_snapshot) != static_cast<std::int32_t>(page))
+        return broken(cat("the snapshot of page ", page, " on the host is another page's"));
     }
     if (one.owners != owners[page])
       return broken(cat("page ", page, " counts ", one.owners, " owners and has ", owners[page]));
@@ -243,6 +301,13 @@ Result<void> KvPages::check(std::span<const std::int32_t> owners) const {
   }
   if (snapshots != places_.taken())
     return broken(cat(snapshots, " pages have snapshots, and ", places_.taken(), " places"));
+  if (host_snapshots != host_places_.taken())
+    return broken(cat(host_snapshots, " pages have snapshots on the host or get them, and ",
+                      host_places_.taken(), " places are taken"));
+  if (!std::ranges::is_sorted(copies_, {}, &StateCopy::number) ||
+      std::ranges::count_if(copies_, [](const StateCopy& each) { return each.from != none; }) !=
+          offloads_)
+    return broken("copies of states are out of order, or counted wrongly");
   if (idle != cached_) return broken(cat(idle, " pages are cached, and counted ", cached_));
   const auto unowned = std::ranges::count(owners, 0);
   if (unowned != available())
@@ -283,8 +348,11 @@ SequencePages::Adopted SequencePages::adopt(std::span<const std::int32_t> tokens
   Adopted adopted{.tokens = match.pages * owner_->page_tokens_,
                   .matched = (match.pages + match.without_state) * owner_->page_tokens_};
   if (owner_->keeps_states_ && !list_.empty()) {
-    adopted.snapshot = owner_->slot(list_.back()).snapshot;
-    owner_->places_.use(adopted.snapshot);
+    const KvPages::Slot& slot = owner_->slot(list_.back());
+    adopted.snapshot = slot.snapshot;
+    adopted.host_snapshot = slot.host_snapshot;
+    if (slot.snapshot != KvPages::none) owner_->places_.use(slot.snapshot);
+    if (slot.host_snapshot != KvPages::none) owner_->host_places_.use(slot.host_snapshot);
   }
   return adopted;
 }

@@ -32,12 +32,18 @@ struct MixKey {
 // never cached without its parent.
 //
 // Of a model that keeps a state for each sequence, a block may have a snapshot of the state at its
-// end. A sequence can only begin after a block that has one.
+// end. A sequence can only begin after a block that has one. Snapshots are in places of the
+// device's memory or of the host's, or in both.
 class KvPages {
  public:
-  // `snapshots`: places for them; nothing: the model keeps no states.
+  struct Snapshots {
+    std::int64_t places = 0;
+    std::int64_t host_places = 0;
+    std::int64_t copies = 0;  // from and to the host, under way at once
+  };
+  // Without snapshots the model keeps no states.
   KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache,
-          std::optional<std::int64_t> snapshots = {});
+          std::optional<Snapshots> snapshots = {});
   KvPages(const KvPages&) = delete;
   KvPages& operator=(const KvPages&) = delete;
 
@@ -52,6 +58,20 @@ class KvPages {
   }
 
   std::int64_t snapshots() const { return places_.taken(); }
+  std::int64_t host_snapshots() const { return host_places_.taken(); }
+
+  // A snapshot to copy to the host's memory, so that its place can be given up without loss: one of
+  // those that come next. Nothing: there is none, or enough are being copied. The copy has this
+  // number; numbers ascend.
+  struct Offload {
+    std::int32_t place = 0;
+    std::int32_t host_place = 0;
+  };
+  std::optional<Offload> begin_offload(std::uint64_t copy);
+  // A copy from this place to a slot has begun.
+  void begin_load(std::int32_t host_place, std::uint64_t copy);
+  // Copies up to this one have ended.
+  void end_copies(std::uint64_t copy);
 
   // The cached part of a prompt: `pages` blocks, of which `idle` are owned by no sequence.
   struct Match {
@@ -91,6 +111,15 @@ class KvPages {
     std::uint64_t hash = 0;
     std::int32_t next = none;      // in its bucket
     std::int32_t snapshot = none;  // its place
+    std::int32_t host_snapshot = none;
+
+    bool has_state() const { return snapshot != none || host_snapshot != none; }
+  };
+  // Under way.
+  struct StateCopy {
+    std::uint64_t number = 0;
+    std::int32_t from = none;  // a place; none: to a slot
+    std::int32_t host_place = 0;
   };
 
   Slot& slot(std::int32_t page) { return slots_[static_cast<std::size_t>(page)]; }
@@ -134,6 +163,9 @@ class KvPages {
   BlockId next_block_ = 1;
   bool keeps_states_;
   SnapshotPlaces places_;
+  SnapshotPlaces host_places_;
+  std::vector<StateCopy> copies_;  // in order
+  std::int64_t offloads_ = 0;      // of them
 };
 
 // The pages of one sequence, released on destruction.
@@ -149,12 +181,14 @@ class SequencePages {
   // Call first: takes the cached pages of these tokens.
   struct Adopted {
     std::int64_t tokens = 0;
-    std::int64_t matched = 0;    // tokens whose pages match, also after the last snapshot
-    std::int32_t snapshot = -1;  // the place of the state after them
+    std::int64_t matched = 0;  // tokens whose pages match, also after the last snapshot
+    // The place of the state after them, and that on the host; -1: it is not there.
+    std::int32_t snapshot = -1;
+    std::int32_t host_snapshot = -1;
   };
   Adopted adopt(std::span<const std::int32_t> tokens);
-  // A place for the state at this position, where a page ends; nothing if the page is no block, or
-  // has one.
+  // A place for the state at this position, where a page ends; nothing if the page is no block, has
+  // one on the device, or no place is to be had.
   std::optional<std::int32_t> add_snapshot(std::int64_t position);
 
   // The pages to take before tokens [computed, tokens) can be written.

@@ -116,7 +116,7 @@ std::optional<std::int32_t> keep(KvPages& pages, std::int32_t tokens, std::int64
 }
 
 TEST(KvPages, AMatchEndsAtTheLastSnapshot) {
-  KvPages pages(8, 2, true, 2);
+  KvPages pages(8, 2, true, KvPages::Snapshots{.places = 2});
   EXPECT_TRUE(keep(pages, 8, 4));
   const KvPages::Match match = pages.match({}, numbers(9));
   EXPECT_EQ(match.pages, 2);
@@ -133,7 +133,7 @@ TEST(KvPages, AMatchEndsAtTheLastSnapshot) {
 }
 
 TEST(KvPages, TheSnapshotUsedLongestAgoGivesUpItsPlace) {
-  KvPages pages(16, 2, true, 2);
+  KvPages pages(16, 2, true, KvPages::Snapshots{.places = 2});
   const auto first = keep(pages, 4, 4, 0);
   const auto second = keep(pages, 4, 4, 100);
   EXPECT_NE(first, second);
@@ -147,7 +147,7 @@ TEST(KvPages, TheSnapshotUsedLongestAgoGivesUpItsPlace) {
 }
 
 TEST(KvPages, AReusedPageLosesItsSnapshot) {
-  KvPages pages(4, 2, true, 2);
+  KvPages pages(4, 2, true, KvPages::Snapshots{.places = 2});
   EXPECT_TRUE(keep(pages, 8, 8));
   EXPECT_EQ(pages.snapshots(), 1);
   SequencePages other(pages, key(3));
@@ -157,7 +157,7 @@ TEST(KvPages, AReusedPageLosesItsSnapshot) {
 }
 
 TEST(KvPages, AForgottenMixLosesItsSnapshots) {
-  KvPages pages(4, 2, true, 2);
+  KvPages pages(4, 2, true, KvPages::Snapshots{.places = 2});
   SequencePages sequence(pages, {});
   sequence.grow(0, 4);
   sequence.publish(numbers(4), 4);

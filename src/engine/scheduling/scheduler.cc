@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/system/out_of_memory.h"
+#include "runner/state_plan.h"
 
 namespace motley::engine {
 Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock,
@@ -19,7 +20,12 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
       limits_(executor->limits()),
       longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
       pages_(limits_.pages, limits_.page_tokens, options.prefix_cache,
-             limits_.state_slots > 0 ? std::optional(limits_.snapshots) : std::nullopt),
+             limits_.state_slots > 0
+                 ? std::optional(KvPages::Snapshots{
+                       .places = limits_.snapshots,
+                       .host_places = limits_.host_snapshots,
+                       .copies = limits_.state_slots + runner::max_state_offloads})
+                 : std::nullopt),
       slots_(limits_.state_slots),
       residency_(store, {.rank = limits_.adapter_rank, .names = options.max_adapters}),
       // For each: a token, the end of its choice, and the end of its request.
@@ -107,7 +113,8 @@ void Scheduler::wait(Waiting::node_type place, WaitingSequence waiting) {
   waiting_changed_ = true;
 }
 
-void Scheduler::cancel(RequestId request, std::optional<int> choice) {
+void Scheduler::cancel(RequestId request, std::optional<int> choice,
+                       std::optional<std::int64_t> kept) {
   const auto found = jobs_.find(request);
   if (found == jobs_.end()) return;
   const std::shared_ptr<Job> job = found->second;
@@ -121,7 +128,7 @@ void Scheduler::cancel(RequestId request, std::optional<int> choice) {
   std::erase_if(running_, [&](const auto& each) {
     if (each->sequence.job != job || each->sequence.open() > 0) return false;
     // The next turn of a conversation begins where this answer ends.
-    save_state(*each);
+    if (!kept || each->anchor <= job->prompt_tokens() + *kept) save_state(*each);
     return true;
   });
   std::erase_if(waiting_, [&](const auto& each) {
@@ -245,6 +252,9 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     std::ignore = within_memory([this] { executor_->foresee(residency_.sites()); });
   }
   fail_undrawable();
+  // What waits may need a slot to which a copy is under way.
+  if (running_.empty() && slots_.leaving() > 0) MOTLEY_TRY_VOID(finish_copies());
+  MOTLEY_TRY_VOID(follow_copies());
   admit();
   if (running_.empty()) {
     deliver();
@@ -259,6 +269,8 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
   const TimePoint begin = clock_->now();
   Result<void> done = lay_out();
   const bool holds = std::ranges::any_of(running_, [](const auto& each) { return each->held; });
+  const bool loads = std::ranges::any_of(running_, [](const auto& each) { return each->loading; });
+  if (done.ok() && chunks_.empty() && loads) return wait_for_copies();
   if (done.ok() && chunks_.empty() && holds) {
     // Every running sequence waits for its sampler.
     deliver();
@@ -342,13 +354,16 @@ Result<void> Scheduler::check() const {
     if (each->slot && (each->anchor % pages_.page_tokens() != 0 || each->anchor > each->computed ||
                        each->computed - each->anchor > pages_.page_tokens()))
       return broken(cat(who, ": a state at ", each->anchor, " of ", each->computed, " tokens"));
+    if (each->loading > 0 && (each->loading > copies_begun_ || each->anchor != each->computed))
+      return broken(cat(who, ": waits for no copy of its state, or has run without it"));
     if (!each->claim.resolved()) return broken(cat(who, ": runs without its adapters"));
     if (sequence.length() > longest_) return broken(cat(who, ": longer than what can run"));
     open[sequence.job->id] += sequence.open();
   }
-  if (std::ssize(slots) + slots_.free() != limits_.state_slots)
-    return broken(cat(slots.size(), " slots are taken, and ", slots_.free(), " of ",
-                      limits_.state_slots, " free"));
+  if (std::ssize(slots) + slots_.free() + slots_.leaving() != limits_.state_slots)
+    return broken(cat(slots.size(), " slots are taken, ", slots_.leaving(),
+                      " wait for copies, and ", slots_.free(), " of ", limits_.state_slots,
+                      " are free"));
   if (static_cast<std::int64_t>(running_.size()) > limits_.sequences)
     return broken(cat(running_.size(), " sequences run, and a step has ", limits_.sequences));
   const auto stands_before_pointee = [](const auto& a, const auto& b) {

@@ -42,7 +42,7 @@ class Scheduler {
     Duration client_patience = std::chrono::milliseconds(50);
     std::size_t max_adapters = 0;  // by name; 0: unlimited
     bool prefix_cache = true;
-    // Positions of a sequence after which its state is saved anyway.
+    // Positions of a sequence after which its state is saved anyway; 0: never.
     std::int64_t snapshot_interval = 4096;
     bool validate = false;
     Watchdog* watchdog = nullptr;
@@ -60,7 +60,9 @@ class Scheduler {
     TimePoint accepted;
   };
   void submit(Arrival arrival);
-  void cancel(RequestId request, std::optional<int> choice = {});
+  // `kept`: see Engine.
+  void cancel(RequestId request, std::optional<int> choice = {},
+              std::optional<std::int64_t> kept = {});
   void cancel_all();
   // Fails all requests.
   void fail_all(const Error& error);
@@ -140,6 +142,8 @@ class Scheduler {
   // Preempts a sequence in favour of a waiting one, if the rules allow it.
   bool preempt_for(const WaitingSequence& waiting, TimePoint now);
   Shortage shortage_of(const WaitingSequence& waiting) const;
+  // Of a step; fewer where slots wait for the end of copies to them.
+  std::int64_t max_running() const;
   // The pages provided ahead for a sequence.
   std::int64_t growth_of(const Sequence& sequence) const;
   void begin(Waiting::node_type place);
@@ -155,6 +159,15 @@ class Scheduler {
   StateSlot copy_of(const StateSlot& slot);
   // Copies of states are made between steps; the first error is the next step's.
   void note(Result<void> copied);
+  // Gives the slot the state that adopted pages end with. The number of the copy if it comes from
+  // the host, else 0.
+  std::uint64_t restore_state(const SequencePages::Adopted& adopted, StateSlot& slot);
+  // Takes note of copies from and to the host that have ended, and begins others.
+  Result<void> follow_copies();
+  // Waits until all have ended.
+  Result<void> finish_copies();
+  // All that runs waits for its state or its sampler.
+  Result<Step> wait_for_copies();
   void preempt_last();
   void preempt(std::size_t at);
   void insert_running(std::unique_ptr<RunningSequence> running);
@@ -256,6 +269,9 @@ class Scheduler {
   std::vector<std::unique_ptr<Sampler>> forked_samplers_;
 
   Result<void> copied_;  // the copies of states since the last step
+  // Copies of states from and to the host, numbered from 1.
+  std::uint64_t copies_begun_ = 0;
+  std::uint64_t copies_ended_ = 0;
 
   Stats stats_;
   Stats uncounted_;  // of internal requests

@@ -101,7 +101,9 @@ struct RunningSequence {
   std::int64_t anchor = 0;            // where its state stands
   std::int64_t saved = 0;             // the last position whose state was saved or restored
   std::int64_t matched = 0;           // at its begin: tokens whose pages were known
-  bool done = false;                  // removed at the end of the step
+  // The copy that brings its state from the host: it is in no step before that has ended. 0: none.
+  std::uint64_t loading = 0;
+  bool done = false;      // removed at the end of the step
   bool held = false;      // its last draw waits: it is in no step until its sampler is ready
   std::int64_t rank = 0;  // index among the client's running sequences
 

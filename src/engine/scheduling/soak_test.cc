@@ -20,7 +20,9 @@ constexpr int requests_in_all = 10'000;
 class Soak {
  public:
   // With places for snapshots the model keeps states.
-  Soak(std::uint32_t seed, std::int64_t snapshots) : world_(options(snapshots)), random_(seed) {
+  Soak(std::uint32_t seed, std::int64_t snapshots, std::int64_t host_snapshots = 0)
+      : world_(options(snapshots, host_snapshots)), random_(seed) {
+    world_.executor.copies_take = 3;
     for (int i = 0; i < adapters; ++i)
       world_.add_adapter(cat("a", i), 1 + i % 2, static_cast<std::uint32_t>(i), i == 0);
     world_.store.automatic = false;
@@ -56,6 +58,9 @@ class Soak {
     EXPECT_GT(world_.executor.saves, 0);
     EXPECT_GT(world_.executor.restores, 0);
     EXPECT_GT(stats.prefix_state_missed_tokens, 0);
+    if (world_.executor.limits().host_snapshots == 0) return;
+    EXPECT_GT(world_.executor.offloads, 0);
+    EXPECT_GT(world_.executor.loads, 0);
   }
 
  private:
@@ -172,7 +177,7 @@ class Soak {
     EXPECT_TRUE(right) << "request " << live.id << ", choice " << choice;
   }
 
-  static WorldOptions options(std::int64_t snapshots) {
+  static WorldOptions options(std::int64_t snapshots, std::int64_t host_snapshots) {
     return {.limits = {.rows = 24,
                        .sequences = snapshots > 0 ? 5 : 6,
                        .sequence_tokens = 80,
@@ -180,7 +185,8 @@ class Soak {
                        .page_tokens = 4,
                        .vocabulary = 97,
                        .state_slots = snapshots > 0 ? 5 : 0,
-                       .snapshots = snapshots},
+                       .snapshots = snapshots,
+                       .host_snapshots = host_snapshots},
             .adapter_pages = 4};
   }
 
@@ -198,6 +204,8 @@ TEST(SchedulerSoak, EveryAnswerIsItsOwn) {
 }
 
 TEST(SchedulerSoak, EveryStateIsItsOwn) { Soak(4, 7).run(); }
+
+TEST(SchedulerSoak, EveryStateFromTheHostIsItsOwn) { Soak(5, 3, 5).run(); }
 
 }  // namespace
 }  // namespace motley::engine::test

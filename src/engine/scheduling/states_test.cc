@@ -98,6 +98,40 @@ TEST(SchedulerStates, AnAnswerThatIsCutOffIsContinuedToo) {
   EXPECT_EQ(second->tokens[0], world.expected(request));
 }
 
+// The template writes the answer without what the generation prompt has begun.
+TEST(SchedulerStates, AConversationGoesOnBeforeItsGenerationPrompt) {
+  World world(with_states(2, 4));
+  Request request{.tokens = prompt(22), .conversation_tokens = 15, .max_tokens = 5};
+  const auto first = world.submit(request);
+  world.run();
+  EXPECT_EQ(first->tokens[0], world.expected(request));
+  request.tokens.resize(15);
+  request.tokens.insert(request.tokens.end(), {1, 2, 3, 4, 5, 6});
+  request.conversation_tokens = 21;
+  const auto second = world.submit(request);
+  world.run();
+  EXPECT_EQ(second->start->cached_tokens, 12);
+  EXPECT_EQ(second->tokens[0], world.expected(request));
+}
+
+// What a stop string has ended goes on with tokens that the answer does not have.
+TEST(SchedulerStates, AnAnswerIsSavedOnlyIfAllOfItIsKept) {
+  for (const std::int64_t kept : {1, 2}) {
+    World world(with_states(2, 4));
+    Request request{.tokens = prompt(6), .max_tokens = 40};
+    const auto first = world.submit(request);
+    world.run(8);
+    world.scheduler.cancel(world.last_id, 0, kept);
+    // 12 tokens were computed, and the state stands at 8.
+    EXPECT_EQ(world.executor.saves, kept < 2 ? 1 : 2) << "place 1 at 4, and the answer's end";
+    request.tokens.insert(request.tokens.end(), first->tokens[0].begin(),
+                          first->tokens[0].begin() + 7);
+    const auto second = world.submit(request);
+    world.run();
+    EXPECT_EQ(second->start->cached_tokens, kept < 2 ? 4 : 8);
+  }
+}
+
 TEST(SchedulerStates, PagesWithoutAStateAreComputedAgain) {
   World world(with_states(2, 1));
   const Request one{.tokens = prompt(30, 1), .max_tokens = 1};
@@ -171,6 +205,101 @@ TEST(SchedulerStates, PreemptedSequencesGoOnFromTheirLastBorder) {
   EXPECT_GT(stats_of(world).preemptions, 0);
   EXPECT_GT(world.executor.restores, 0);
   requests.expect_right_answers();
+}
+
+// Prompts that differ, one after the other: more than there are places on the device.
+class OnTheHost : public testing::TestWithParam<std::int64_t> {
+ protected:
+  static WorldOptions options(std::int64_t host_places) {
+    WorldOptions all = with_states(3, 2);
+    all.limits.host_snapshots = host_places;
+    return all;
+  }
+  void SetUp() override { world.executor.copies_take = GetParam(); }
+
+  static Request request_of(std::int32_t i) {
+    return {.tokens = prompt(30 + i, i), .max_tokens = 5};
+  }
+  std::shared_ptr<MemorySink> ask(std::int32_t i) {
+    const Request request = request_of(i);
+    const auto sink = world.submit(request);
+    world.run();
+    EXPECT_EQ(sink->tokens[0], world.expected(request)) << i;
+    copy_all();
+    return sink;
+  }
+  // Until no snapshot is left that the host does not have.
+  void copy_all() {
+    for (int i = 0; i < 2; ++i) {
+      world.executor.finish_state_copies().value();
+      world.run();
+    }
+  }
+
+  World world{options(16)};
+};
+
+TEST_P(OnTheHost, SnapshotsThatGiveUpTheirPlacesAreFound) {
+  for (std::int32_t i = 0; i < 6; ++i) ask(i);
+  EXPECT_GT(world.executor.offloads, 0);
+  for (std::int32_t i = 0; i < 6; ++i)
+    EXPECT_EQ(ask(i)->start->cached_tokens, 28 + (i > 2 ? 4 : 0));
+  EXPECT_GT(world.executor.loads, 0);
+  EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, 0);
+}
+
+// A sequence whose state comes from the host has its slot, and others run.
+TEST_P(OnTheHost, OthersRunMeanwhile) {
+  for (std::int32_t i = 0; i < 6; ++i) ask(i);
+  const std::int64_t loads = world.executor.loads;
+  world.executor.copies_take = 1000;
+  const Request other{.tokens = prompt(9, 9), .max_tokens = 20};
+  const auto runs = world.submit(other);
+  const auto waits = world.submit(request_of(0));
+  world.run(10);
+  EXPECT_EQ(world.executor.loads, loads + 1);
+  EXPECT_GT(runs->tokens[0].size(), 5U);
+  EXPECT_EQ(waits->start->cached_tokens, 28);
+  EXPECT_TRUE(waits->tokens[0].empty());
+  world.run();
+  EXPECT_EQ(runs->tokens[0], world.expected(other));
+  EXPECT_EQ(waits->tokens[0], world.expected(request_of(0)));
+}
+
+// Its slot is given out again when the copy to it has ended.
+TEST_P(OnTheHost, ASequenceThatWaitsForItsStateMayBeCancelled) {
+  for (std::int32_t i = 0; i < 6; ++i) ask(i);
+  world.executor.copies_take = 1000;
+  const Request other{.tokens = prompt(9, 9), .max_tokens = 20};
+  const auto runs = world.submit(other);
+  const std::int64_t loads = world.executor.loads;
+  for (std::int32_t i = 0; i < 3; ++i) {
+    world.submit(request_of(i));
+    world.scheduler.step().value();
+    world.scheduler.cancel(world.last_id);
+  }
+  EXPECT_EQ(world.executor.loads, loads + 2) << "of three slots one is the other's";
+  world.run();
+  EXPECT_EQ(runs->tokens[0], world.expected(other));
+  for (std::int32_t i = 0; i < 6; ++i) ask(i);
+}
+
+INSTANTIATE_TEST_SUITE_P(Copies, OnTheHost, testing::Values(0, 1, 5),
+                         [](const auto& asks) { return cat("after_", asks.param); });
+
+TEST(SchedulerStates, TheHostGivesUpWhatWasUsedLongestAgo) {
+  WorldOptions options = with_states(2, 1);
+  options.limits.host_snapshots = 2;
+  World world(options);
+  const auto ask = [&](std::int32_t i) {
+    const auto sink = world.submit({.tokens = prompt(11, i), .max_tokens = 1});
+    world.run();
+    return sink->start->cached_tokens;
+  };
+  for (std::int32_t i = 0; i < 4; ++i) EXPECT_EQ(ask(i), 0);
+  EXPECT_EQ(ask(3), 8);
+  EXPECT_EQ(ask(2), 8);
+  EXPECT_EQ(ask(0), 0) << "three others came since";
 }
 
 TEST(SchedulerStates, WithoutPlacesNothingIsReused) {

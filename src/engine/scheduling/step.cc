@@ -40,7 +40,7 @@ Result<void> Scheduler::lay_out() {
   draws_.clear();
   forked_samplers_.clear();
   rows_left_ = limits_.rows;
-  slots_left_ = static_cast<std::size_t>(limits_.sequences) - running_.size();
+  slots_left_ = static_cast<std::size_t>(max_running()) - running_.size();
   MOTLEY_TRY_VOID(lay_out_decodes());
   lay_out_prompts();
   // draws_ does not reallocate any more.
@@ -64,7 +64,7 @@ Result<void> Scheduler::lay_out_decodes() {
   const std::uint64_t preemptions = stats_.preemptions;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     RunningSequence& running = *running_[i];
-    if (running.remaining() != 1) continue;
+    if (running.remaining() != 1 || running.loading > 0) continue;
     if (running.held && !running.sequence.sampler->ready()) continue;
     running.held = false;
     const std::int64_t length = running.sequence.length();
@@ -112,7 +112,8 @@ Result<void> Scheduler::compute(FunctionRef<void()> meanwhile) {
 void Scheduler::lay_out_prompts() {
   share_rows();
   for (const auto& running : running_) {
-    if (running->remaining() <= 1 || running->sequence.job->failure) continue;
+    if (running->remaining() <= 1 || running->loading > 0 || running->sequence.job->failure)
+      continue;
     Client& client = *running->sequence.job->client;
     const std::int64_t rows = std::min(rows_wanted(*running), client.rows);
     client.rows -= rows;
@@ -253,7 +254,8 @@ std::int64_t Scheduler::next_split(const RunningSequence& running) const {
   // many.
   constexpr std::int64_t worth = 16;
   const std::int64_t page = pages_.page_tokens();
-  const std::int64_t last = (running.sequence.length() - 1) / page * page;
+  const std::int64_t last =
+      running.sequence.job->request.reused_up_to(running.sequence.length(), page);
   const bool lost_much = running.matched - running.saved >= worth * page;
   for (const std::int64_t split : {lost_much ? running.matched : 0, last})
     if (split > running.computed) return split;
@@ -265,12 +267,13 @@ void Scheduler::settle_state(const Planned& planned, const runner::Chunk& chunk)
   if (!running.slot) return;
   const std::int64_t page = pages_.page_tokens();
   running.anchor = (chunk.length + chunk.state.certain) / page * page;
-  if (planned.saves_state || running.anchor - running.saved >= options_.snapshot_interval)
+  const std::int64_t interval = options_.snapshot_interval;
+  if (planned.saves_state || (interval > 0 && running.anchor - running.saved >= interval))
     save_state(running);
 }
 
 void Scheduler::save_state(RunningSequence& running) {
-  if (!running.slot || running.anchor == 0) return;
+  if (!running.slot || running.anchor == 0 || running.loading > 0) return;
   running.saved = running.anchor;
   if (const auto place = running.pages.add_snapshot(running.anchor))
     note(executor_->save_state(running.slot.number(), *place));
@@ -285,6 +288,51 @@ StateSlot Scheduler::copy_of(const StateSlot& slot) {
 
 void Scheduler::note(Result<void> copied) {
   if (copied_.ok()) copied_ = std::move(copied);
+}
+
+std::uint64_t Scheduler::restore_state(const SequencePages::Adopted& adopted, StateSlot& slot) {
+  if (adopted.snapshot != SnapshotPlaces::none) {
+    note(executor_->restore_state(adopted.snapshot, slot.number()));
+    return 0;
+  }
+  const std::uint64_t copy = copies_begun_ + 1;
+  pages_.begin_load(adopted.host_snapshot, copy);
+  slot.begin_copy(copy);
+  copies_begun_ = copy;
+  note(executor_->load_state(adopted.host_snapshot, slot.number()));
+  return copy;
+}
+
+Result<void> Scheduler::follow_copies() {
+  if (limits_.host_snapshots == 0) return {};
+  if (copies_ended_ < copies_begun_) {
+    MOTLEY_TRY(copies_ended_, executor_->state_copies_ended());
+    pages_.end_copies(copies_ended_);
+    slots_.end_copies(copies_ended_);
+  }
+  for (const auto& running : running_) {
+    if (running->loading == 0 || running->loading > copies_ended_) continue;
+    running->loading = 0;
+    // On the device, too: it is likely to be used again.
+    save_state(*running);
+  }
+  while (const auto offload = pages_.begin_offload(copies_begun_ + 1)) {
+    ++copies_begun_;
+    MOTLEY_TRY_VOID(executor_->offload_state(offload->place, offload->host_place));
+  }
+  return {};
+}
+
+Result<void> Scheduler::finish_copies() {
+  MOTLEY_TRY_VOID(executor_->finish_state_copies());
+  return follow_copies();
+}
+
+Result<Scheduler::Step> Scheduler::wait_for_copies() {
+  deliver();
+  MOTLEY_TRY_VOID(std::exchange(copied_, {}));
+  MOTLEY_TRY_VOID(finish_copies());
+  return Step::ran;
 }
 
 // A request with adapters fails because of them: the base alone is finite, or requests without

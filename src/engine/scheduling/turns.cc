@@ -77,7 +77,7 @@ bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) 
   if (running_.back()->rank <= own || job.client->denied == admission_) return false;
   Room room{.available = pages_.available(),
             .growth = growth_of(waiting.sequence),
-            .max_running = limits_.sequences};
+            .max_running = max_running()};
   std::vector<std::int32_t> let_go;
   for (const auto& running : running_) {
     if (running->rank > own) {
@@ -99,7 +99,7 @@ bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) 
 void Scheduler::share_rows() {
   prompting_.clear();
   for (const auto& running : running_) {
-    if (running->remaining() <= 1) continue;
+    if (running->remaining() <= 1 || running->loading > 0) continue;
     Client& client = *running->sequence.job->client;
     if (client.rows_wanted == 0) prompting_.push_back(&client);
     client.rows_wanted += rows_wanted(*running);

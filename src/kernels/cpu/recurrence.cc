@@ -40,11 +40,10 @@ void store_keys(const Recur& p, std::int64_t sequence) {
   const std::int64_t start = rows.positions[first];
   const std::int64_t width = p.key_heads * p.key_width;
   const std::int64_t kept = std::max(start, anchor_after(start, p.steps.certain[sequence]));
+  float* const log = p.memory.keys + p.steps.slots[sequence] * p.memory.slot_stride;
   for (std::int64_t position = kept; position < start + count; ++position) {
-    const std::int64_t logged =
-        p.steps.slots[sequence] * state_log_rows + position % state_log_rows;
     std::copy_n(p.k + (first + position - start) * p.k_stride, width,
-                p.memory.keys + logged * width);
+                log + position % state_log_rows * width);
   }
 }
 

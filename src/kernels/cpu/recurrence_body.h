@@ -80,14 +80,15 @@ template <class Isa>
 void find_rows(const Recur& p, const Head& at, const float* (&decays)[state_page], Page& page) {
   const std::int64_t key_head = at.head / (p.value_heads / p.key_heads);
   const std::int64_t decay_width = p.decay_by_key ? p.key_width : 1;
+  const std::int64_t slot = at.slot * p.memory.slot_stride;
   for (std::int64_t t = 0; t < page.rows; ++t) {
     const std::int64_t position = page.first + t;
-    const std::int64_t logged = at.slot * state_log_rows + position % state_log_rows;
+    const std::int64_t logged = position % state_log_rows;
     const std::int64_t value_head = logged * p.value_heads + at.head;
-    page.updates[t] = p.memory.updates + value_head * p.value_width;
-    float* const decay = p.memory.decays + value_head * decay_width;
+    page.updates[t] = p.memory.updates + slot + value_head * p.value_width;
+    float* const decay = p.memory.decays + slot + value_head * decay_width;
     if (t < page.old) {
-      page.keys[t] = p.memory.keys + (logged * p.key_heads + key_head) * p.key_width;
+      page.keys[t] = p.memory.keys + slot + (logged * p.key_heads + key_head) * p.key_width;
       decays[t] = decay;
       continue;
     }
@@ -241,7 +242,7 @@ void pass_pages(const Recur& p, const Head& at, const Page* pages, std::int64_t 
                 bool zero_before) {
   using L = Lanes<Isa>;
   float* const memory =
-      p.memory.anchors + (at.slot * p.value_heads + at.head) * p.key_width * p.value_width;
+      p.memory.anchors + at.slot * p.memory.slot_stride + at.head * p.key_width * p.value_width;
   alignas(64) float local[max_key_width * L::count];
   for (std::int64_t column = 0; column < p.value_width; column += L::count) {
     const Columns stored{
@@ -303,15 +304,15 @@ void convolve(const Convolve& p, std::int64_t sequence, std::int64_t begin, std:
   const std::int64_t count = p.steps.rows.seq_begin[sequence + 1] - first;
   if (count == 0) return;
   const std::int64_t start = p.steps.rows.positions[first];
-  const std::int64_t slot = p.steps.slots[sequence];
+  const std::int64_t slot = p.steps.slots[sequence] * p.memory.slot_stride;
   const std::int64_t anchor = p.steps.anchors[sequence];
   const std::int64_t next_anchor = anchor_after(start, p.steps.certain[sequence]);
-  float* const log = p.inputs + slot * convolution_log_rows * p.channels;
+  float* const log = p.memory.inputs + slot;
   const auto logged = [&](std::int64_t position) {
     return log + position % convolution_log_rows * p.channels;
   };
   const auto before_anchor = [&](std::int64_t rows) {
-    return p.history + ((slot + 1) * (p.taps - 1) - rows) * p.channels;
+    return p.memory.history + slot + (p.taps - 1 - rows) * p.channels;
   };
   const auto input = [&](std::int64_t position) -> const float* {
     if (position >= start) return p.x + (first + position - start) * p.x_stride;

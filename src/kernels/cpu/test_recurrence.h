@@ -143,15 +143,19 @@ class Slots {
  public:
   Slots(const Mixer& mixer, std::int64_t slots, InstructionSet set, StreamHandle stream = {})
       : mixer_(mixer), set_(set), stream_(stream) {
-    const auto fill = [&](std::vector<float>& memory, std::int64_t each) {
-      memory.assign(static_cast<std::size_t>(slots * each), poison);
+    const auto place = [this](std::int64_t numbers) {
+      const std::int64_t at = slot_size_;
+      slot_size_ += numbers;
+      return at;
     };
-    fill(anchors_, anchor_size());
-    fill(keys_, state_log_rows * mixer.keys());
-    fill(updates_, state_log_rows * mixer.values());
-    fill(decays_, state_log_rows * mixer.decays());
-    fill(inputs_, convolution_log_rows * mixer.channels());
-    fill(history_, history_size());
+    anchors_ = place(anchor_size());
+    history_ = place(history_size());
+    snapshot_size_ = slot_size_;
+    keys_ = place(state_log_rows * mixer.keys());
+    updates_ = place(state_log_rows * mixer.values());
+    decays_ = place(state_log_rows * mixer.decays());
+    inputs_ = place(convolution_log_rows * mixer.channels());
+    memory_.assign(static_cast<std::size_t>(slots * slot_size_), poison);
   }
 
   // Moves each place to the end of its piece's certain rows; the caller accepts more of them.
@@ -204,10 +208,11 @@ class Slots {
            .out = out.mixed.data(),
            .out_stride = mixer_.values(),
            .steps = steps,
-           .memory = {.anchors = anchors_.data(),
-                      .keys = keys_.data(),
-                      .updates = updates_.data(),
-                      .decays = decays_.data()}},
+           .memory = {.anchors = memory_.data() + anchors_,
+                      .keys = memory_.data() + keys_,
+                      .updates = memory_.data() + updates_,
+                      .decays = memory_.data() + decays_,
+                      .slot_stride = slot_size_}},
           stream_, set_);
     convolve({.channels = mixer_.channels(),
               .taps = conv_taps,
@@ -219,8 +224,9 @@ class Slots {
               .out = out.convolved.data(),
               .out_stride = mixer_.channels(),
               .steps = steps,
-              .inputs = inputs_.data(),
-              .history = history_.data()},
+              .memory = {.inputs = memory_.data() + inputs_,
+                         .history = memory_.data() + history_,
+                         .slot_stride = slot_size_}},
              stream_, set_);
     for (const Piece& piece : pieces) {
       if (piece.count == 0) continue;
@@ -232,35 +238,17 @@ class Slots {
   }
 
   // A fork: anchor and log.
-  void copy(std::int32_t from, std::int32_t to) {
-    copy_slot(anchors_, from, to, anchor_size());
-    copy_slot(keys_, from, to, state_log_rows * mixer_.keys());
-    copy_slot(updates_, from, to, state_log_rows * mixer_.values());
-    copy_slot(decays_, from, to, state_log_rows * mixer_.decays());
-    copy_slot(inputs_, from, to, convolution_log_rows * mixer_.channels());
-    copy_slot(history_, from, to, history_size());
-  }
+  void copy(std::int32_t from, std::int32_t to) { std::copy_n(slot(from), slot_size_, slot(to)); }
 
   // A snapshot: the anchor, and what stands before it. Its position is the anchor's.
   std::vector<float> snapshot(std::int32_t slot) const {
-    const auto anchor = anchors_.begin() + slot * anchor_size();
-    const auto history = history_.begin() + slot * history_size();
-    std::vector<float> all(anchor, anchor + anchor_size());
-    all.insert(all.end(), history, history + history_size());
-    return all;
+    const auto first = memory_.begin() + slot * slot_size_;
+    return {first, first + snapshot_size_};
   }
   // Into a slot whose memory is poison.
-  void restore(const std::vector<float>& all, std::int32_t slot) {
-    const auto spoil = [&](std::vector<float>& memory, std::int64_t each) {
-      std::fill_n(memory.begin() + slot * each, each, poison);
-    };
-    spoil(keys_, state_log_rows * mixer_.keys());
-    spoil(updates_, state_log_rows * mixer_.values());
-    spoil(decays_, state_log_rows * mixer_.decays());
-    spoil(inputs_, convolution_log_rows * mixer_.channels());
-    std::copy_n(all.begin(), anchor_size(), anchors_.begin() + slot * anchor_size());
-    std::copy_n(all.begin() + anchor_size(), history_size(),
-                history_.begin() + slot * history_size());
+  void restore(const std::vector<float>& all, std::int32_t to) {
+    std::fill_n(slot(to), slot_size_, poison);
+    std::ranges::copy(all, slot(to));
   }
 
   std::vector<float> weight() const {
@@ -273,15 +261,18 @@ class Slots {
     return mixer_.value_heads * mixer_.key_width * mixer_.value_width;
   }
   std::int64_t history_size() const { return (conv_taps - 1) * mixer_.channels(); }
-  static void copy_slot(std::vector<float>& memory, std::int32_t from, std::int32_t to,
-                        std::int64_t each) {
-    std::copy_n(memory.begin() + from * each, each, memory.begin() + to * each);
+  std::vector<float>::iterator slot(std::int32_t number) {
+    return memory_.begin() + number * slot_size_;
   }
 
   Mixer mixer_;
   InstructionSet set_;
   StreamHandle stream_;
-  std::vector<float> anchors_, keys_, updates_, decays_, inputs_, history_;
+  std::vector<float> memory_;  // [slots, slot_size_]
+  std::int64_t slot_size_ = 0;
+  std::int64_t snapshot_size_ = 0;  // what snapshots hold stands first
+  // Where arrays begin in a slot.
+  std::int64_t anchors_, history_, keys_, updates_, decays_, inputs_;
 };
 
 }  // namespace motley::kernels::cpu

@@ -231,6 +231,8 @@ Result<GenerationPlanner::Rendered> GenerationPlanner::render(text::ChatInputs i
     MOTLEY_TRY(rendered.open, OpenMessage::begin(inputs));
   }
   inputs.now = local_time();
+  std::optional<text::ChatInputs> conversation;
+  if (options_.keeps_states && inputs.add_generation_prompt) conversation = inputs;
   auto text = write(std::move(inputs), request, rendered.format);
   if (!text.ok()) {
     text = without_server_paths(text.error());
@@ -248,16 +250,38 @@ Result<GenerationPlanner::Rendered> GenerationPlanner::render(text::ChatInputs i
   if (rendered.open) MOTLEY_TRY_VOID(rendered.open->cut(*text, rendered.format.reasoning));
   const GenerationFields& fields = request.fields;
   MOTLEY_TRY_VOID(check_prompt_bytes(text->text.size(), fields, context, "messages"));
-  auto ids = text_.tokenizer().encode(
-      *text, {.add_special_tokens = fields.add_special_tokens.value_or(false),
-              .special_in_untrusted = options_.special_in_untrusted,
-              .bounds = encode_bounds(fields, context)});
+  auto ids = encode(*text, fields, context);
   if (!ids.ok() && ids.error().code() == ErrorCode::too_long)
     return prompt_too_long(context.max_sequence_tokens, ids.error().what(), "messages");
   if (!ids.ok()) return std::move(ids).error();
   rendered.text = *std::move(text);
   rendered.ids = *std::move(ids);
+  if (conversation)
+    rendered.conversation_tokens =
+        count_conversation(*std::move(conversation), request, context, rendered.ids);
   return rendered;
+}
+
+Result<std::vector<std::int32_t>> GenerationPlanner::encode(const text::MarkedText& text,
+                                                            const GenerationFields& fields,
+                                                            const ApiContext& context) const {
+  return text_.tokenizer().encode(text,
+                                  {.add_special_tokens = fields.add_special_tokens.value_or(false),
+                                   .special_in_untrusted = options_.special_in_untrusted,
+                                   .bounds = encode_bounds(fields, context)});
+}
+
+std::int64_t GenerationPlanner::count_conversation(text::ChatInputs inputs,
+                                                   const ChatCompletionRequest& request,
+                                                   const ApiContext& context,
+                                                   std::span<const std::int32_t> prompt) const {
+  inputs.add_generation_prompt = false;
+  ChatFormat format = format_of(request.fields);
+  const auto text = write(std::move(inputs), request, format);
+  if (!text.ok()) return 0;
+  const auto ids = encode(*text, request.fields, context);
+  if (!ids.ok()) return 0;
+  return std::ranges::mismatch(prompt, *ids).in1 - prompt.begin();
 }
 
 Result<GenerationPlanner::ChatPrompt> GenerationPlanner::make_prompt(
@@ -296,7 +320,9 @@ Result<GenerationPlanner::ChatPrompt> GenerationPlanner::make_prompt(
     note_free_calls(request, *context.notices);
   MOTLEY_TRY(const auto opened, text_.tokenizer().encode(opening, {.add_special_tokens = false}));
   std::vector<std::int32_t>& tokens = prompt.rendered.ids;
+  const std::size_t whole = tokens.size();
   truncate_prompt(tokens, opened.size(), request.fields, context);
+  if (tokens.size() < whole) prompt.rendered.conversation_tokens = 0;
   tokens.insert(tokens.end(), opened.begin(), opened.end());
   if (tokens.empty())
     return Error(ErrorCode::invalid_argument, "a conversation without tokens", "messages",
@@ -359,6 +385,7 @@ Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionR
   plan.charge = charge_for(request.fields, size);
   MOTLEY_TRY_VOID(check_form(request.fields));
   plan.requests.push_back(request_for(std::move(tokens), request.fields));
+  plan.requests.back().conversation_tokens = prompt.rendered.conversation_tokens;
   return ChatPlan{.plan = std::move(plan), .parsers = std::move(parsers), .size = size};
 }
 

@@ -59,7 +59,8 @@ class GenerationPlanner {
     std::vector<std::string> aliases = {};  // other names of it in requests
     std::int64_t vocabulary = 0;
     std::int64_t max_sequence_tokens = 0;
-    bool special_in_untrusted = false;            // special tokens in messages are recognised
+    bool keeps_states = false;          // of the engine: prompts say where conversations go on
+    bool special_in_untrusted = false;  // special tokens in messages are recognised
     int max_logprobs = engine::max_top_logprobs;  // that requests may ask for
     bool processed_logprobs = false;  // of answers: of the distribution that is drawn from
     std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
@@ -99,8 +100,9 @@ class GenerationPlanner {
   struct Rendered {
     text::MarkedText text;
     std::vector<std::int32_t> ids;
-    ChatFormat format;                // of answers
-    std::optional<OpenMessage> open;  // the last message, if the answer continues it
+    std::int64_t conversation_tokens = 0;  // as the engine's request has them
+    ChatFormat format;                     // of answers
+    std::optional<OpenMessage> open;       // the last message, if the answer continues it
   };
 
   // A prompt, and how its answer is constrained and parsed.
@@ -129,6 +131,14 @@ class GenerationPlanner {
                                  ChatFormat& format) const;
   Result<Rendered> render(text::ChatInputs inputs, const ChatCompletionRequest& request,
                           const ApiContext& context) const;
+  Result<std::vector<std::int32_t>> encode(const text::MarkedText& text,
+                                           const GenerationFields& fields,
+                                           const ApiContext& context) const;
+  // How many of the prompt's tokens the same conversation begins with that has no generation
+  // prompt; 0: the template does not write that.
+  std::int64_t count_conversation(text::ChatInputs inputs, const ChatCompletionRequest& request,
+                                  const ApiContext& context,
+                                  std::span<const std::int32_t> prompt) const;
   Result<void> check_length(std::size_t prompt_tokens, const GenerationFields& fields,
                             std::string_view place) const;
   engine::Request request_for(std::vector<std::int32_t> tokens,

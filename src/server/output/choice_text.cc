@@ -42,6 +42,12 @@ void ChoiceText::take(SampledToken token, bool shown, Piece& piece) {
     take_text(decode(id), piece);
   else
     characters_ += utf8::count(rules_->tokenizer->decode(std::span(&id, 1), false));
+  ends_.push_back(decoded_bytes_);
+  count_kept();
+}
+
+void ChoiceText::count_kept() {
+  for (; !ends_.empty() && ends_.front() <= passed_bytes_; ends_.pop_front()) ++kept_tokens_;
 }
 
 bool ChoiceText::shows(std::int32_t id) const {
@@ -63,6 +69,8 @@ void ChoiceText::take_text(std::string_view decoded, Piece& piece) {
   text::StopMatcher::Output output = matcher_.push(decoded, tokens_ > rules_->min_tokens);
   piece.text += output.text;
   stop_ = output.stop;
+  decoded_bytes_ += std::ssize(decoded);
+  passed_bytes_ += std::ssize(output.text);
 }
 
 }  // namespace motley::server

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,11 +70,14 @@ class ChoiceText {
   bool stopped() const { return stop_.has_value(); }
   // The index of that stop string in the rules.
   std::optional<std::size_t> stop() const { return stop_; }
+  // The tokens whose text was passed on as a whole, or is hidden.
+  std::int64_t kept_tokens() const { return kept_tokens_; }
 
  private:
   // Adds an accepted token, and its text unless it is a hidden end.
   void take(SampledToken token, bool shown, Piece& piece);
   void take_text(std::string_view decoded, Piece& piece);
+  void count_kept();
   bool shows(std::int32_t id) const;
   std::string decode(std::int32_t id);
 
@@ -82,6 +86,11 @@ class ChoiceText {
   text::StopMatcher matcher_;
   std::optional<SampledToken> held_;  // may be the token that ends the choice
   std::int64_t tokens_ = 0;
+  std::int64_t kept_tokens_ = 0;
+  std::int64_t decoded_bytes_ = 0;
+  std::int64_t passed_bytes_ = 0;
+  // Where the texts of tokens end that are not counted as kept yet, in bytes of decoded text.
+  std::deque<std::int64_t> ends_;
   std::int64_t characters_ = 0;
   bool after_special_ = false;  // that is shown
   std::optional<std::size_t> stop_;

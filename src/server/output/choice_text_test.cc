@@ -53,6 +53,18 @@ Whole read(const TextRules& rules, const std::vector<std::int32_t>& tokens, bool
   return whole;
 }
 
+TEST_F(ChoiceTexts, TokensBeforeAStopStringAreKept) {
+  const std::vector<std::int32_t> tokens = ids("1;2;3;4;");
+  ASSERT_EQ(tokens.size(), 8U);
+  for (const auto& [stop, kept] : {std::pair(";3;", 3), std::pair("3", 4), std::pair("4;", 6)}) {
+    TextRules rules = this->rules();
+    rules.stop = {stop};
+    ChoiceText text(rules, text::StopStrings::make(rules.stop).value());
+    for (std::size_t i = 0; !text.stopped(); ++i) text.push({.id = tokens.at(i)});
+    EXPECT_EQ(text.kept_tokens(), kept) << stop;
+  }
+}
+
 TEST_F(ChoiceTexts, StopStringsCountOnlyAfterMinTokens) {
   const std::vector<std::int32_t> tokens = ids("x.x.x.");
   ASSERT_EQ(tokens.size(), 6U);

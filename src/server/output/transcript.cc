@@ -41,7 +41,8 @@ std::optional<ChoiceUpdate> Transcript::take_token(std::size_t prompt, ChoiceTok
     choice.ended = true;
     update.end = EndOfChoice::stop;
     update.stop = choice.text.stop();
-    stopped_.emplace_back(prompt, token.choice);
+    stopped_.push_back(
+        {.prompt = prompt, .choice = token.choice, .kept_tokens = choice.text.kept_tokens()});
   }
   return update;
 }

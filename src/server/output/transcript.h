@@ -60,9 +60,13 @@ class Transcript {
 
   std::optional<ChoiceUpdate> take(EngineNews news);
 
-  // Choices that a stop string has ended since the last call, as (prompt, choice); the engine still
-  // generates them.
-  std::vector<std::pair<std::size_t, int>> take_stopped() { return std::exchange(stopped_, {}); }
+  // Choices that a stop string has ended since the last call; the engine still generates them.
+  struct Stopped {
+    std::size_t prompt = 0;
+    int choice = 0;
+    std::int64_t kept_tokens = 0;  // before the stop string
+  };
+  std::vector<Stopped> take_stopped() { return std::exchange(stopped_, {}); }
 
   // No more events will arrive.
   void fail(Error error) {
@@ -97,7 +101,7 @@ class Transcript {
   std::size_t prompts_;
   std::size_t choices_each_;
   std::vector<Choice> choices_;
-  std::vector<std::pair<std::size_t, int>> stopped_;
+  std::vector<Stopped> stopped_;
   std::vector<PromptScores> scores_;  // by prompt
   std::size_t prompts_done_ = 0;
   std::optional<Error> failure_;
