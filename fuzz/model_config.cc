@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "base/cat.h"
 #include "base/check.h"
@@ -20,21 +21,30 @@ void check_message(const motley::Error& error) {
   MOTLEY_CHECK(!message.empty() && message == motley::printable(message), "one printable line");
 }
 
-void check_attention(const motley::model::Config& config) {
-  const motley::model::AttentionConfig& attention = config.attention;
-  MOTLEY_CHECK(attention.heads >= 1 && attention.kv_heads >= 1 && attention.head_dim >= 1,
-               "heads that have a size");
-  MOTLEY_CHECK(attention.heads % attention.kv_heads == 0, "whole groups of heads");
-  MOTLEY_CHECK(static_cast<std::int64_t>(attention.windows.size()) == config.layers,
-               "a window for each layer");
-  for (const std::int64_t window : attention.windows)
-    MOTLEY_CHECK(window >= 0, "a window looks back");
-  MOTLEY_CHECK(config.rope.dims >= 2 && config.rope.dims % 2 == 0, "whole pairs are rotated");
-  if (!config.latent_attention) return;
-  const motley::model::LatentConfig& latent = config.latent;
-  MOTLEY_CHECK(latent.q_rank >= 0 && latent.kv_rank >= 1 && latent.nope_dim >= 1 &&
-                   latent.rope_dim >= 1 && latent.value_dim >= 1,
-               "latents that have a size");
+struct CheckMixer {
+  static void check_rotated(const motley::ops::RopeSpec& rope) {
+    MOTLEY_CHECK(rope.dims >= 2 && rope.dims % 2 == 0, "whole pairs are rotated");
+  }
+  void operator()(const motley::model::GroupedConfig& attention) const {
+    MOTLEY_CHECK(attention.heads >= 1 && attention.kv_heads >= 1 && attention.head_dim >= 1,
+                 "heads that have a size");
+    MOTLEY_CHECK(attention.heads % attention.kv_heads == 0, "whole groups of heads");
+    MOTLEY_CHECK(attention.window >= 0, "a window looks back");
+    check_rotated(attention.rope);
+  }
+  void operator()(const motley::model::LatentConfig& latent) const {
+    MOTLEY_CHECK(latent.heads >= 1 && latent.q_rank >= 0 && latent.kv_rank >= 1 &&
+                     latent.nope_dim >= 1 && latent.rope_dim >= 1 && latent.value_dim >= 1,
+                 "latents that have a size");
+    check_rotated(latent.rope);
+  }
+};
+
+void check_mixers(const motley::model::Config& config) {
+  MOTLEY_CHECK(static_cast<std::int64_t>(config.mixer_of_layer.size()) == config.layers,
+               "a mixer for each layer");
+  for (std::int32_t layer = 0; layer < config.layers; ++layer)
+    std::visit(CheckMixer{}, config.mixer(layer));
 }
 
 void check_experts(const motley::model::Config& config) {
@@ -55,7 +65,7 @@ void check_config(const motley::json::Value& value) {
                    config->max_positions >= 1,
                "sizes are positive");
   MOTLEY_CHECK(config->norm_eps > 0 && std::isfinite(config->norm_eps), "a norm that divides");
-  check_attention(*config);
+  check_mixers(*config);
   check_experts(*config);
 }
 
