@@ -25,6 +25,7 @@ constexpr int unit_positions = 256;
 // adjacent panels, and so are queries.
 template <int key_columns, int value_columns, bool in_units>
 struct Shape {
+  static_assert(key_columns % 64 == 0 && value_columns % 64 == 0, "whole panels");
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns == latent_width;
@@ -75,6 +76,7 @@ struct Shape {
 // Sequences of few packed rows: positions are the M = 64 side of the MMA, rows the N side.
 template <int key_columns, int value_columns, int packed_rows>
 struct FewShape {
+  static_assert(key_columns % 64 == 0 && value_columns % 64 == 0, "whole panels");
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns == latent_width;
