@@ -269,10 +269,9 @@ TEST(MixedAttention, HasTheSameBitsInAnyStepsAndOpByOp) {
 
 // With three and four ranks some have no heads of the layer that has two.
 TEST(MixedAttention, RanksComputeWhatOneDoes) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / "mixed_attention";
-  const Checkpoint checkpoint(folder);
-  const std::vector<double> whole = MixedModel({.checkpoint = folder}).score();
+  const TemporaryFolder folder;
+  const Checkpoint checkpoint(folder.path());
+  const std::vector<double> whole = MixedModel({.checkpoint = folder.path()}).score();
   for (const int ranks : {2, 3, 4}) {
     SCOPED_TRACE(ranks);
     // Sums over ranks have another order: float32's rounding over five layers.
