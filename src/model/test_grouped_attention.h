@@ -132,7 +132,7 @@ inline Row product(const Linear& linear, const Row& x) {
 }
 
 inline void normalise(const Norm& norm, std::span<double> x) {
-  if (norm.weight.size() == 0) return;
+  if (norm.weight.empty()) return;
   double squares = 0;
   for (const double number : x) squares += number * number;
   const double by = 1 / std::sqrt(squares / static_cast<double>(x.size()) + double{norm.eps});

@@ -50,7 +50,7 @@ void copy_block(const GroupedAttention& from, tensor::Device& gpu, quant::Upload
     device.weight = quant::upload_decoded(host.weight, DType::bf16, uploader).value();
   };
   const auto vector = [&](const model::Vector& host, model::Vector& device) {
-    if (host.size() == 0) return;
+    if (host.empty()) return;
     device = model::Vector::create(std::span(host.data(), std::size_t(host.size())), gpu, &uploader)
                  .value();
   };

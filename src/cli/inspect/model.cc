@@ -110,7 +110,7 @@ void add_attention(const model::Config& config, Findings& findings) {
     if (i == 0) {
       first = std::move(attention.json);
     } else {
-      others.push_back(std::move(attention.json));
+      others.emplace_back(std::move(attention.json));
     }
   }
   if (!others.empty()) first.add("others", std::move(others));
