@@ -25,7 +25,7 @@ SUFFIX = ".compile.json"
 # Kernels that must not spill, by their short names (short_name below). Not on the list, for they do
 # spill: the grouped kernel of 4 blocks a multiprocessor, and those of 64 and 128 rows with adapters.
 NO_SPILLS = [
-    r"grouped_kernel<TileShape<.*, FactorType0, \w+>, (8, 3|16, 2|160, 1)>",
+    r"grouped_kernel<TileShape<.*, false, \w+>, (8, 3|16, 2|160, 1)>",
     r"grouped_kernel<.*, 128, 1>",
     *("combine", "count_pairs", "count_pieces", "scatter_pairs", "write_pieces", "sort_by_label"),
     *("multiply", "multiply_bulk<.*>", "shrink", "shrink_all<.*>", "expand"),
@@ -37,13 +37,13 @@ NO_SPILLS = [
 # Kernels that rules above name and that spill, with the most bytes: two scales and zero points a row
 # leave no registers for the last of a thread's addresses, which are loaded again once a tile.
 MAY_SPILL = {
-    "grouped_kernel<TileShape<CodedWeights<ExpertFormat3>, 2, 2, FactorType0, true>, 16, 2>": 8,
-    "grouped_kernel<TileShape<CodedWeights<ExpertFormat4>, 2, 2, FactorType0, true>, 16, 2>": 24,
+    "grouped_kernel<TileShape<CodedWeights<ExpertFormat3>, 2, 2, false, true>, 16, 2>": 8,
+    "grouped_kernel<TileShape<CodedWeights<ExpertFormat4>, 2, 2, false, true>, 16, 2>": 24,
 }
 
 
 def short_name(mangled: str) -> str:
-    """`grouped_kernel<TileShape<ExpertFormat0, 1, 2, 1, FactorType0>, 16, 2>`: no namespaces, no parameters."""
+    """`grouped_kernel<TileShape<ExpertFormat0, 1, 2, false>, 16, 2>`: no namespaces, no parameters."""
     run = subprocess.run(["c++filt", "-p", mangled], capture_output=True, text=True)
     name = run.stdout.strip() or mangled
     name = re.sub(r"\((?:[\w ]+|\(anonymous namespace\))(?:::(?:[\w ]+|\(anonymous namespace\)))*\)(?=-?\d)",

@@ -166,6 +166,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.deltas.layer = g.deltas.layer;
   p.deltas.max_terms = g.deltas.max_terms;
   p.deltas.unit = decoded_unit(g.weights.format);
+  p.f8_factors = g.deltas.factor_type == DType::f8_e4m3;
   if (g.shared_shrink.is_shared()) p.seam[0].pitch = g.shared_shrink.columns;
   return p;
 }
@@ -213,8 +214,7 @@ LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
 // All rows in rank space, or this rank's and then the others'.
 void shrink_seam(const GroupedExperts& g, const LayerParams& p, int seam, int h_parts,
                  StreamHandle stream) {
-  ShrinkPieces which{
-      .seam = seam, .factors = factor_type_of(g.deltas), .h_parts = h_parts, .end = p.pairs};
+  ShrinkPieces which{.seam = seam, .h_parts = h_parts, .end = p.pairs};
   const SharedShrink& shared = g.shared_shrink;
   if (seam == 1 || !shared.is_shared()) return shrink_pieces(p, which, stream);
   MOTLEY_CHECK(shared.ranks <= max_peers && shared.columns <= g.deltas.max_gate_up_rank,

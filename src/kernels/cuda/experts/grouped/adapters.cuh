@@ -8,78 +8,57 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// FP8: one k16 step of 64 rows of B as an A fragment in bf16. The scales of the rows follow their
-// numbers.
-__device__ inline void widen_b_step(std::uint32_t tile, int t, std::uint32_t (&a)[4]) {
-  const int row = 16 * (t / 32) + t % 32 / 4;
-  const std::uint32_t at = tile + row * 16 + t % 4 * 2;
-  const std::uint32_t scales = tile + 1024 + row * 4;
-  const __nv_bfloat162 low = __float2bfloat162_rn(load_shared_f32(scales));
-  const __nv_bfloat162 high = __float2bfloat162_rn(load_shared_f32(scales + 32));
-  a[0] = widen_f8(load_shared_u16(at), low);
-  a[1] = widen_f8(load_shared_u16(at + 128), high);
-  a[2] = widen_f8(load_shared_u16(at + 8), low);
-  a[3] = widen_f8(load_shared_u16(at + 136), high);
+// FP8: a warpgroup converts a k16 step of 64 rows of B to bf16 in place, times the scales of the
+// rows, which follow their numbers.
+__device__ inline void widen_b(std::uint32_t tile, int warpgroup) {
+  const int t = thread_here() % 128;
+  std::uint32_t numbers[2];
+  load_shared_words(numbers, tile + t * 8);
+  const float scale = load_shared_f32(tile + 1024 + t / 2 * 4);
+  consumer_barrier(warpgroup);
+  store_shared_16(tile + swizzled(t / 2, t % 2, 32),
+                  widen_f8_x8(make_uint2(numbers[0], numbers[1]), __float2bfloat162_rn(scale)));
 }
 
-// FP8: one warpgroup converts a stage's rows of A to bf16 in place, without applying their scales.
+// The same for all of a warpgroup's tiles in a stage, before products read them. A call: inlined, it
+// would take registers from the loops around it.
 template <class S>
-struct StageOfA {
-  static constexpr int most = rank_block * 4 * S::shrink_atoms / 128;  // of 16 numbers, per thread
-  uint4 chunks[most];
-
-  __device__ void load(std::uint32_t stage, int rows) {
-    const int t = thread_here() % 128;
+__device__ __noinline__ void widen_stage_of_b(std::uint32_t tiles, int steps, int warpgroup) {
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step, tiles += 2048)
 #pragma unroll
-    for (int i = 0; i < most; ++i) {
-      const int chunk = t + 128 * i;
-      if (chunk < rows * 4 * S::shrink_atoms)
-        chunks[i] = load_shared_16(stage + swizzled(chunk / 4, chunk % 4, 64));
-    }
-  }
-  // Call after all threads have loaded.
-  __device__ void store(std::uint32_t stage, int rows) const {
-    const int t = thread_here() % 128;
-    const __nv_bfloat162 one = __float2bfloat162_rn(1.0F);
-#pragma unroll
-    for (int i = 0; i < most; ++i) {
-      const int chunk = t + 128 * i;
-      if (chunk >= rows * 4 * S::shrink_atoms) break;
-      const uint4 v = chunks[i];
-      store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2, 128),
-                      widen_f8_x8(make_uint2(v.x, v.y), one));
-      store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2 + 1, 128),
-                      widen_f8_x8(make_uint2(v.z, v.w), one));
-    }
-    fence_async_shared();
-  }
-};
+    for (int r = 0; r < S::blocks; ++r) widen_b(tiles + r * (S::delta_steps * 2048), warpgroup);
+  fence_async_shared();
+}
 
-// `count` k16 steps of FP8 from `step` on, decoded together.
-template <class S, int N, int count>
-__device__ inline void expand_f8(float (&acc)[S::blocks][N / 2], std::uint32_t tiles,
-                                 std::uint32_t b, int step) {
+// FP8: the first warpgroup converts a stage's rows of A to bf16 in place, without their scales.
+template <class S>
+__device__ inline void widen_stage_of_a(std::uint32_t stage, int rows) {
   const int t = thread_here() % 128;
-  std::uint32_t a[count][S::blocks][4];
-#pragma unroll
-  for (int i = 0; i < count; ++i)
-#pragma unroll
-    for (int r = 0; r < S::blocks; ++r)
-      widen_b_step(tiles + (r * S::delta_steps + step + i) * 2048, t, a[i][r]);
-  mma_fence();
-#pragma unroll
-  for (int i = 0; i < count; ++i)
-#pragma unroll
-    for (int r = 0; r < S::blocks; ++r)
-      Mma<N>::template rs<swizzle_32>(acc[r], a[i][r], b + (step + i) * (N * 32 >> 4), 1);
-  mma_commit();
-  mma_wait<0>();
+  const __nv_bfloat162 one = __float2bfloat162_rn(1.0F);
+  // From the last on, so that no place is written before it is read.
+#pragma unroll 1
+  for (int first = (rows * 4 * S::shrink_atoms - 1) / 128 * 128; first >= 0; first -= 128) {
+    const int chunk = first + t;
+    const bool mine = chunk < rows * 4 * S::shrink_atoms;
+    uint4 v{};
+    if (mine) v = load_shared_16(stage + swizzled(chunk / 4, chunk % 4, 64));
+    consumer_barrier(0);
+    if (!mine) continue;
+    store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2, 128),
+                    widen_f8_x8(make_uint2(v.x, v.y), one));
+    store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2 + 1, 128),
+                    widen_f8_x8(make_uint2(v.z, v.w), one));
+  }
+  fence_async_shared();
+  consumer_barrier(0);
 }
 
 // The k16 steps of a tile's adapters. The A operand is packed B, the B operand the rows in rank
 // space, with zeros for rows of other labels.
 template <class S, int N>
-__device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
+__device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup,
+                              bool f8_factors) {
   for (bool last = false; !last;) {
     bar_wait(ring.full_bar(), ring.parity);
     last = ring.steps[ring.slot] >= last_steps;
@@ -87,23 +66,21 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
     fence_async_shared();  // rank rows arrive by cp.async
     const std::uint32_t tiles = ring.data() + warpgroup * S::blocks * S::delta_steps * 2048;
     const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
-    if constexpr (S::f8) {
-      int step = 0;
-      for (; step + 2 <= steps; step += 2) expand_f8<S, N, 2>(acc, tiles, b, step);
-      if (step < steps) expand_f8<S, N, 1>(acc, tiles, b, step);
-    } else {
-      const std::uint32_t a = descriptor_low(tiles);
-      for (int step = 0; step < steps; ++step) {
-        mma_fence();
-#pragma unroll
-        for (int r = 0; r < S::blocks; ++r)
-          Mma<N>::template ss<swizzle_32>(acc[r], a + (r * S::delta_steps + step) * (2048 >> 4),
-                                          b + step * (N * 32 >> 4), 1);
-        mma_commit();
-        if constexpr (S::coded_inputs) mma_wait<0>();
-      }
-      mma_wait<0>();
+    if (f8_factors) {
+      widen_stage_of_b<S>(tiles, steps, warpgroup);
+      consumer_barrier(warpgroup);
     }
+    const std::uint32_t a = descriptor_low(tiles);
+    for (int step = 0; step < steps; ++step) {
+      mma_fence();
+#pragma unroll
+      for (int r = 0; r < S::blocks; ++r)
+        Mma<N>::template ss<swizzle_32>(acc[r], a + (r * S::delta_steps + step) * (2048 >> 4),
+                                        b + step * (N * 32 >> 4), 1);
+      mma_commit();
+      if constexpr (S::coded_inputs) mma_wait<0>();
+    }
+    mma_wait<0>();
     ring.release_read(ring.slot);
     ring.next();
   }
@@ -111,7 +88,8 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
 
 // The same for kernels in which each warp multiplies base weights by itself (multiply_int4_few).
 template <class S, int N>
-__device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
+__device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup,
+                                  bool f8_factors) {
   const int t = thread_here() % 128;
   const int lane = t % 32;
   const std::uint32_t tiles = warpgroup * S::blocks * S::delta_steps * 2048;
@@ -125,6 +103,10 @@ __device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, in
     last = ring.steps[ring.slot] >= last_steps;
     const int steps = ring.steps[ring.slot] % last_steps;
     const std::uint32_t stage = ring.data();
+    if (f8_factors) {
+      widen_stage_of_b<S>(stage + tiles, steps, warpgroup);
+      __syncwarp();  // a warp reads the rows that it has written
+    }
     std::uint32_t b[4];
 #pragma unroll
     for (int step = 0; step < S::delta_steps; ++step) {
@@ -133,12 +115,7 @@ __device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, in
 #pragma unroll
       for (int r = 0; r < S::blocks; ++r) {
         std::uint32_t a[4];
-        const int tile = (r * S::delta_steps + step) * 2048;
-        if constexpr (S::f8) {
-          widen_b_step(stage + tiles + tile, t, a);
-        } else {
-          load_matrix_x4(a, stage + own_a + tile);
-        }
+        load_matrix_x4(a, stage + own_a + (r * S::delta_steps + step) * 2048);
 #pragma unroll
         for (int n = 0; n < N / 8; ++n) {
           const int at = N == 8 ? step % 2 * 2 : 2 * n;
@@ -152,34 +129,12 @@ __device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, in
   }
 }
 
-// The second warpgroup's work while the first one shrinks: in FP8 it converts the stages to bf16.
-template <class S>
-__device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSignals& widened) {
-  StageOfA<S> ahead;
-  if constexpr (S::f8) {
-    bar_wait(ring.full_bar(), ring.parity);
-    ahead.load(ring.data(), rows);
-  }
+// The second warpgroup's work while the first one shrinks: letting stages go.
+__device__ inline void pass_shrink(Ring& ring, int steps) {
   for (int kb = 0; kb < steps; ++kb) {
-    if constexpr (S::f8) {
-      const StageOfA<S> here = ahead;
-      const std::uint32_t stage = ring.data();
-      const int slot = ring.slot;
-      ring.next();
-      if (kb + 1 < steps) {
-        bar_wait(ring.full_bar(), ring.parity);
-        ahead.load(ring.data(), rows);
-      }
-      consumer_barrier(1);
-      here.store(stage, rows);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) widened.give(slot);
-      ring.release(slot);
-    } else {
-      bar_wait(ring.full_bar(), ring.parity);
-      ring.release_read(ring.slot);
-      ring.next();
-    }
+    bar_wait(ring.full_bar(), ring.parity);
+    ring.release_read(ring.slot);
+    ring.next();
   }
 }
 
@@ -187,18 +142,11 @@ __device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSi
 // beyond `rows` are undefined.
 template <class S, int N>
 __device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, int rows, bool fence,
-                                   SlotSignals& widened) {
+                                   bool f8_factors) {
   for (int kb = 0; kb < steps; ++kb) {
     bar_wait(ring.full_bar(), ring.parity);
     if (fence) fence_async_shared();
-    if constexpr (S::f8 && S::warpgroups == 2) widened.wait(ring.slot);
-    if constexpr (S::f8 && S::warpgroups == 1) {
-      StageOfA<S> here;
-      here.load(ring.data(), rows);
-      consumer_barrier(0);
-      here.store(ring.data(), rows);
-      consumer_barrier(0);
-    }
+    if (f8_factors) widen_stage_of_a<S>(ring.data(), rows);
     const std::uint32_t a = descriptor_low(ring.data());
     const std::uint32_t b = descriptor_low(ring.data() + S::shrink_tokens);
     mma_fence();
@@ -232,7 +180,7 @@ __device__ inline void store_ranks(const float (&acc)[N / 2], const LayerParams&
   for (int half = 0; half < 2; ++half) {
     const int row = first + 16 * (t / 32) + t % 32 / 4 + 8 * half;
     scale[half] = row < term.split ? term.scale[0] : term.scale[1];
-    if (S::f8 && row < term.rank)
+    if (p.f8_factors && row < term.rank)
       scale[half] *=
           __ldcg(a_scales(term.a, item.seam() == 0 ? p.hidden : p.inner, term.rank) + row);
   }
@@ -261,11 +209,11 @@ __device__ inline void shrink(const LayerParams& p, const Tables& tables, const 
     for (int first = 0; first < rank; first += rank_block) {
       const int rows = min(rank_block, rank - first);
       if (s.warpgroup > 0) {
-        if constexpr (S::warpgroups == 2) pass_shrink<S>(s.ring, steps, rows, s.widened);
+        if constexpr (S::warpgroups == 2) pass_shrink(s.ring, steps);
         continue;
       }
       float acc[N / 2] = {};
-      shrink_pass<S, N>(acc, s.ring, steps, rows, fence, s.widened);
+      shrink_pass<S, N>(acc, s.ring, steps, rows, fence, p.f8_factors);
       store_ranks<S, N>(acc, p, item, terms[i], first);
     }
   }

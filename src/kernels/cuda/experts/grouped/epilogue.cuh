@@ -240,11 +240,11 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if constexpr (S::lora) {
     if (item.first_piece < item.last_piece) {
       if constexpr (tokens_are_rows<S, N>) {
-        expand_tokens<S, N>(acc, s.ring, s.warpgroup);
+        expand_tokens<S, N>(acc, s.ring, s.warpgroup, p.f8_factors);
       } else if constexpr (S::by_warps) {
-        expand_few<S, N>(acc, s.ring, s.warpgroup);
+        expand_few<S, N>(acc, s.ring, s.warpgroup, p.f8_factors);
       } else {
-        expand<S, N>(acc, s.ring, s.warpgroup);
+        expand<S, N>(acc, s.ring, s.warpgroup, p.f8_factors);
       }
     }
   }

@@ -42,7 +42,7 @@ using PlanMemory = std::conditional_t<
 template <class S>
 __device__ inline Pipelines pipelines_of(const LaunchParams& l, std::uint32_t dynamic_memory) {
   __shared__ std::uint64_t bars[2 * max_stages + 2 * item_slots + permute_lanes +
-                                (S::lora ? max_stages : 0) + (S::f8 ? max_stages : 0)];
+                                (S::lora ? max_stages : 0)];
   __shared__ Item items[item_slots];
   __shared__ int stage_steps[max_stages];
   Pipelines pipelines;
@@ -59,7 +59,6 @@ __device__ inline Pipelines pipelines_of(const LaunchParams& l, std::uint32_t dy
   pipelines.queue.empty = pipelines.queue.full + 8 * item_slots;
   pipelines.permute_bars = pipelines.queue.empty + 8 * item_slots;
   pipelines.grants.bars = pipelines.permute_bars + 8 * permute_lanes;
-  pipelines.widened.bars = pipelines.grants.bars + 8 * max_stages;
   pipelines.arrivals = l.gather == Gather::copies ? 64 : S::lora || S::coded_inputs ? 32 : 1;
   return pipelines;
 }
@@ -75,7 +74,6 @@ __device__ inline void init_barriers(const Pipelines& pipelines, const LaunchPar
     bar_init(pipelines.ring.empty + 8 * i, S::every_lane ? 32 * consumer_warps : consumer_warps);
   }
   for (int i = 0; S::lora && i < l.depth; ++i) bar_init(pipelines.grants.bars + 8 * i, 1);
-  for (int i = 0; S::f8 && i < l.depth; ++i) bar_init(pipelines.widened.bars + 8 * i, 4);
   for (int i = 0; i < item_slots; ++i) {
     bar_init(pipelines.queue.full + 8 * i, 1);
     bar_init(pipelines.queue.empty + 8 * i,
@@ -165,8 +163,7 @@ __device__ __forceinline__ void run_consumer(const LayerParams& p, const LaunchP
                   .last = last[warpgroup],
                   .warpgroup = warpgroup,
                   .copied = l.gather == Gather::copies,
-                  .sum = l.sum,
-                  .widened = pipelines.widened};
+                  .sum = l.sum};
   for (;;) {
     const Item& item = pipelines.queue.front();
     if (item.kind == ItemKind::end) break;

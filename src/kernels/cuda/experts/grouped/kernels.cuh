@@ -28,40 +28,39 @@ GroupedKernel describe(std::string_view name) {
 
 // FP8 sums have accumulators of their own, beside which adapters leave no registers to taller
 // tiles.
-template <PackedFormat Format, FactorType factors>
+template <PackedFormat Format, bool adapters>
 std::vector<GroupedKernel> describe_coded_inputs() {
   std::vector<GroupedKernel> all{
-      describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"),
-      describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16"),
-      describe<TileShape<Format, 2, 1, factors, false>, 128, 1>("128x128")};
-  if constexpr (factors == FactorType::none)
-    all.push_back(describe<TileShape<Format, 2, 2, factors>, 128, 1>("256x128"));
+      describe<TileShape<Format, 1, 1, adapters>, 8, 3>("64x8"),
+      describe<TileShape<Format, 2, 1, adapters>, 16, 2>("128x16"),
+      describe<TileShape<Format, 2, 1, adapters, false>, 128, 1>("128x128")};
+  if constexpr (!adapters)
+    all.push_back(describe<TileShape<Format, 2, 2, adapters>, 128, 1>("256x128"));
   return all;
 }
 
-template <PackedFormat Format, FactorType factors>
+template <PackedFormat Format, bool adapters>
 std::vector<GroupedKernel> describe_all() {
   constexpr bool bf16 = Format::format == ExpertFormat::bf16;
-  constexpr bool adapters = factors != FactorType::none;
   std::vector<GroupedKernel> all;
-  if constexpr (!bf16) all.push_back(describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"));
+  if constexpr (!bf16) all.push_back(describe<TileShape<Format, 1, 1, adapters>, 8, 3>("64x8"));
   if constexpr (bf16 && !adapters)
-    all.push_back(describe<TileShape<Format, 1, 1, factors>, 8, 4>("64x8"));
-  all.push_back(describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16"));
+    all.push_back(describe<TileShape<Format, 1, 1, adapters>, 8, 4>("64x8"));
+  all.push_back(describe<TileShape<Format, 2, 1, adapters>, 16, 2>("128x16"));
   if constexpr (Format::layout.bits == 4)
-    all.push_back(describe<TileShape<Format, 2, 2, factors, true>, 16, 2>("256x16"));
+    all.push_back(describe<TileShape<Format, 2, 2, adapters, true>, 16, 2>("256x16"));
   // Three stages of 8-bit weights and of 128 tokens have no room beside a permutation; a scale for
   // each k16 step takes registers.
   if constexpr (Format::layout.bits == 8 || Format::layout.scales == 8)
-    all.push_back(describe<TileShape<Format, 2, 2, factors>, 64, 1>("256x64"));
+    all.push_back(describe<TileShape<Format, 2, 2, adapters>, 64, 1>("256x64"));
   else
-    all.push_back(describe<TileShape<Format, 2, 2, factors>, 128, 1>("256x128"));
+    all.push_back(describe<TileShape<Format, 2, 2, adapters>, 128, 1>("256x128"));
   if constexpr (bf16 && !adapters)
-    all.push_back(describe<TileShape<Format, 2, 2, factors>, 160, 1>("256x160"));
+    all.push_back(describe<TileShape<Format, 2, 2, adapters>, 160, 1>("256x160"));
   return all;
 }
 
-template <ExpertFormat format, FactorType factors>
+template <ExpertFormat format, bool adapters>
 std::span<const GroupedKernel> kernels_of() {
   using Coded = std::conditional_t<has_coded_inputs(format), std::type_identity<CodedRows<format>>,
                                    std::type_identity<CodedWeights<format>>>;
@@ -69,9 +68,9 @@ std::span<const GroupedKernel> kernels_of() {
                                              std::type_identity<Bf16Weights>, Coded>::type;
   static const std::vector<GroupedKernel> all = [] {
     if constexpr (Format::code_type != DType::bf16)
-      return describe_coded_inputs<Format, factors>();
+      return describe_coded_inputs<Format, adapters>();
     else
-      return describe_all<Format, factors>();
+      return describe_all<Format, adapters>();
   }();
   return all;
 }

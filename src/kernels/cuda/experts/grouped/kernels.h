@@ -1,4 +1,4 @@
-// The grouped GEMM kernels as values: one list for each weight format and data type of factors.
+// The grouped GEMM kernels as values: two lists for each weight format, with and without adapters.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,6 @@
 #include "kernels/kernel.h"
 
 namespace motley::kernels::cuda::grouped {
-
-// The data type of the factors in a batch; none: no adapters.
-enum class FactorType : std::uint8_t { none, bf16, f8 };
 
 struct GroupedKernel {
   KernelInfo info;
@@ -32,12 +29,11 @@ struct GroupedKernel {
   int token_bytes(int width) const;  // of a stage, at this width of tiles
 };
 
-template <ExpertFormat format, FactorType factors>
+template <ExpertFormat format, bool adapters>
 std::span<const GroupedKernel> kernels_of();
 
-std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors);
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, bool adapters);
 
-FactorType factor_type_of(const GroupedDeltas& deltas);
 // Null: there is no kernel with these tiles for these weights and adapters.
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& params);
 

@@ -74,6 +74,7 @@ struct LayerParams {
   SeamDeltas seam[2];
   const int* labels;  // [tokens]
   PlanDeltas deltas;
+  bool f8_factors;  // FP8, with a scale for each row
 };
 
 // The items that a launch processes.
@@ -103,7 +104,7 @@ struct KernelMaps {
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
 // through k in the same order, so that results do not depend on the shape. `small`: for few tokens.
-template <PackedFormat Format, int warpgroups_, int blocks_, FactorType factors_,
+template <PackedFormat Format, int warpgroups_, int blocks_, bool lora_,
           bool small_ = blocks_ == 1>
 struct TileShape {
   static constexpr BlobLayout layout = Format::layout;
@@ -112,11 +113,8 @@ struct TileShape {
   static constexpr float unit = Format::unit;
   static constexpr int warpgroups = warpgroups_;
   static constexpr int blocks = blocks_;
-  static constexpr FactorType factors = factors_;
-  static constexpr bool lora = factors != FactorType::none;
-  static constexpr bool f8 = factors == FactorType::f8;
+  static constexpr bool lora = lora_;
   static constexpr bool shrinks = lora && small_;  // otherwise rank rows come from a launch before
-  static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of a factor
   static constexpr bool bf16 = Format::format == ExpertFormat::bf16;
   static constexpr bool small = small_;  // decode: token rows may be loaded by boxes
   static constexpr DType code_type = Format::code_type;

@@ -8,10 +8,8 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// FP8 factors are widened to registers, and so must be the rows of a product.
 template <class S, int N>
-inline constexpr bool tokens_are_rows =
-    S::coded_inputs && !S::f8 && (N == 128 || S::least_width == 64);
+inline constexpr bool tokens_are_rows = S::coded_inputs && (N == 128 || S::least_width == 64);
 
 // Warpgroups share out the tokens of wide tiles; those of narrow ones are rows for each, beside its
 // part of the weights.

@@ -41,8 +41,8 @@ Result<int> prepare(const GroupedKernel& kernel) {
 Result<std::unique_ptr<PreparedKernels>> PreparedKernels::prepare() {
   auto made = std::make_unique<PreparedKernels>();
   for (const ExpertFormat format : all_expert_formats) {
-    for (const FactorType factors : {FactorType::none, FactorType::bf16, FactorType::f8}) {
-      for (const GroupedKernel& kernel : kernels_of(format, factors)) {
+    for (const bool adapters : {false, true}) {
+      for (const GroupedKernel& kernel : kernels_of(format, adapters)) {
         MOTLEY_TRY(const int bytes, grouped::prepare(kernel));
         made->all_.push_back({.kernel = &kernel, .dynamic_bytes = bytes});
       }

@@ -13,7 +13,8 @@ __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables
                                               const Item& item, Ring& ring) {
   const int in = item.seam() == 0 ? p.hidden : p.inner;
   const int steps = (in + S::shrink_k - 1) / S::shrink_k;
-  const std::size_t row_bytes = static_cast<std::size_t>((in + 127) / 128) * 128 * S::factor_bytes;
+  const unsigned number_bytes = p.f8_factors ? 1 : 2;
+  const std::size_t row_bytes = static_cast<std::size_t>((in + 127) / 128) * 128 * number_bytes;
   const bool leads = threadIdx.x % 32 == 0;
   EntryWalk walk(p, tables, item);
   while (walk.next()) {
@@ -21,7 +22,7 @@ __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables
     const unsigned char* const a = walk.a();
     for (int first = 0; first < rank; first += rank_block) {
       const unsigned bytes = static_cast<unsigned>(min(rank_block, rank - first)) * 64 *
-                             S::factor_bytes * S::shrink_atoms;
+                             S::shrink_atoms * number_bytes;
       const unsigned char* from = a + first * row_bytes;
       for (int kb = 0; kb < steps; ++kb, from += bytes) {
         if (leads) {
@@ -42,8 +43,8 @@ __device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& wa
                                               const Item& item, Ring& ring) {
   constexpr int row_blocks = S::rows / 64;
   const int own = static_cast<int>(threadIdx.x) % 32;
-  constexpr unsigned tile_bytes = 64 * 16 * S::factor_bytes;
-  constexpr unsigned scale_bytes = S::f8 ? 64 * sizeof(float) : 0;
+  const unsigned tile_bytes = 64 * 16 * (p.f8_factors ? 1 : 2);
+  const unsigned scale_bytes = p.f8_factors ? 64 * sizeof(float) : 0;
   const int rows = item.kind == ItemKind::gate_up ? 2 * p.inner : p.hidden;
   const int b_tiles = (rows + 255) / 256 * 4;
   const std::size_t block = static_cast<std::size_t>(item.row_tile) * row_blocks + own % row_blocks;
@@ -71,7 +72,7 @@ __device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& wa
       const std::uint32_t to =
           ring.data() + (own % row_blocks * S::delta_steps + own / row_blocks) * 2048;
       bulk_copy(to, from, tile_bytes, ring.full_bar());
-      if constexpr (S::f8) bulk_copy(to + tile_bytes, from + scales, scale_bytes, ring.full_bar());
+      if (p.f8_factors) bulk_copy(to + tile_bytes, from + scales, scale_bytes, ring.full_bar());
     }
     ring.next();
   }

@@ -152,7 +152,6 @@ struct Pipelines {
   Ring ring;
   ItemQueue queue;
   SlotSignals grants;          // a stage may be filled with rank rows
-  SlotSignals widened;         // FP8: a shrink's stage has been converted to bf16
   std::uint32_t permute_bars;  // of each lane that permutes
   int arrivals;                // of the token side, per stage
 };
@@ -165,6 +164,8 @@ __device__ inline void consumer_barrier(int warpgroup) {
   else
     named_barrier(2, 128);
 }
+// Of both warpgroups.
+__device__ inline void both_consumers_barrier() { named_barrier(4, 256); }
 
 struct ConsumerState {
   Ring ring;
@@ -173,7 +174,6 @@ struct ConsumerState {
   int warpgroup;
   bool copied;  // token rows of gate_up, and rank rows, arrive by cp.async
   bool sum;
-  SlotSignals widened;     // FP8: a shrink's stage has been converted to bf16
   unsigned exchanges = 0;  // between the warpgroups
   // A tile of gate_up that is stored but not yet signalled, or -1. A release waits until all writes
   // of the block have landed.

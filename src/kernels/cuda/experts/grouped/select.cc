@@ -14,16 +14,8 @@ namespace grouped {
 namespace {
 
 template <ExpertFormat format>
-std::span<const GroupedKernel> kernels_of_format(FactorType factors) {
-  switch (factors) {
-    case FactorType::none:
-      return kernels_of<format, FactorType::none>();
-    case FactorType::bf16:
-      return kernels_of<format, FactorType::bf16>();
-    case FactorType::f8:
-      return kernels_of<format, FactorType::f8>();
-  }
-  return {};
+std::span<const GroupedKernel> kernels_of_format(bool adapters) {
+  return adapters ? kernels_of<format, true>() : kernels_of<format, false>();
 }
 
 // Whether the codes of such inputs can be multiplied as they are.
@@ -67,53 +59,48 @@ std::int64_t places_to_sort(const GroupedExperts& g) {
 
 }  // namespace
 
-FactorType factor_type_of(const GroupedDeltas& deltas) {
-  if (deltas.labels == nullptr) return FactorType::none;
-  return deltas.factor_type == DType::bf16 ? FactorType::bf16 : FactorType::f8;
-}
-
 int GroupedKernel::token_bytes(int width) const {
   // Shrinks take bf16.
   if (!coded_inputs || !is_tall()) return width * 2 * info.tile.k;
   return width * info.tile.k;
 }
 
-std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors) {
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, bool adapters) {
   switch (format) {
     case ExpertFormat::bf16:
-      return kernels_of_format<ExpertFormat::bf16>(factors);
+      return kernels_of_format<ExpertFormat::bf16>(adapters);
     case ExpertFormat::int4:
-      return kernels_of_format<ExpertFormat::int4>(factors);
+      return kernels_of_format<ExpertFormat::int4>(adapters);
     case ExpertFormat::int4_fine:
-      return kernels_of_format<ExpertFormat::int4_fine>(factors);
+      return kernels_of_format<ExpertFormat::int4_fine>(adapters);
     case ExpertFormat::int4_any:
-      return kernels_of_format<ExpertFormat::int4_any>(factors);
+      return kernels_of_format<ExpertFormat::int4_any>(adapters);
     case ExpertFormat::int4_any_fine:
-      return kernels_of_format<ExpertFormat::int4_any_fine>(factors);
+      return kernels_of_format<ExpertFormat::int4_any_fine>(adapters);
     case ExpertFormat::int8:
-      return kernels_of_format<ExpertFormat::int8>(factors);
+      return kernels_of_format<ExpertFormat::int8>(adapters);
     case ExpertFormat::int8_any_fine:
-      return kernels_of_format<ExpertFormat::int8_any_fine>(factors);
+      return kernels_of_format<ExpertFormat::int8_any_fine>(adapters);
     case ExpertFormat::fp8:
-      return kernels_of_format<ExpertFormat::fp8>(factors);
+      return kernels_of_format<ExpertFormat::fp8>(adapters);
     case ExpertFormat::fp8_fine:
-      return kernels_of_format<ExpertFormat::fp8_fine>(factors);
+      return kernels_of_format<ExpertFormat::fp8_fine>(adapters);
     case ExpertFormat::mxfp8:
-      return kernels_of_format<ExpertFormat::mxfp8>(factors);
+      return kernels_of_format<ExpertFormat::mxfp8>(adapters);
     case ExpertFormat::mxfp4:
-      return kernels_of_format<ExpertFormat::mxfp4>(factors);
+      return kernels_of_format<ExpertFormat::mxfp4>(adapters);
     case ExpertFormat::nvfp4:
-      return kernels_of_format<ExpertFormat::nvfp4>(factors);
+      return kernels_of_format<ExpertFormat::nvfp4>(adapters);
     case ExpertFormat::int8_rows:
-      return kernels_of_format<ExpertFormat::int8_rows>(factors);
+      return kernels_of_format<ExpertFormat::int8_rows>(adapters);
     case ExpertFormat::fp8_rows:
-      return kernels_of_format<ExpertFormat::fp8_rows>(factors);
+      return kernels_of_format<ExpertFormat::fp8_rows>(adapters);
   }
   return {};
 }
 
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& g) {
-  for (const GroupedKernel& kernel : kernels_of(g.weights.format, factor_type_of(g.deltas))) {
+  for (const GroupedKernel& kernel : kernels_of(g.weights.format, g.deltas.labels != nullptr)) {
     if (kernel.rows == tiles.rows && kernel.is_tall() == tiles.tall() &&
         kernel.max_width >= tiles.width)
       return &kernel;

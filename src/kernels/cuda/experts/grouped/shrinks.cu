@@ -259,8 +259,7 @@ void run(const LayerParams& p, const ShrinkPieces& which, StreamHandle stream) {
 }  // namespace
 
 void shrink_pieces(const LayerParams& params, const ShrinkPieces& which, StreamHandle stream) {
-  which.factors == FactorType::f8 ? run<true>(params, which, stream)
-                                  : run<false>(params, which, stream);
+  params.f8_factors ? run<true>(params, which, stream) : run<false>(params, which, stream);
 }
 
 Result<void> prepare_shrinks() {

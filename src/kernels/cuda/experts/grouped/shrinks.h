@@ -12,7 +12,6 @@ namespace motley::kernels::cuda::grouped {
 // `tile_done` reaches `h_parts`.
 struct ShrinkPieces {
   int seam;
-  FactorType factors;
   int h_parts;
   int begin = 0;
   int end = 0;

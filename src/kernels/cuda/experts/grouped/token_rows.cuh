@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/elementary/input_codes.cuh"
 #include "kernels/cuda/experts/grouped/activator.cuh"
+#include "kernels/cuda/experts/grouped/adapters.cuh"
 #include "kernels/cuda/experts/grouped/multiply_input_codes.cuh"
 #include "kernels/cuda/experts/grouped/ring.cuh"
 
@@ -21,13 +22,20 @@ inline constexpr bool rounds_h = S::least_width == 64 && S::code_type == DType::
 // The k16 steps of a tile's adapters. The A operand is the rows in rank space, with zeros for rows
 // of other labels, the B operand packed B.
 template <class S, int N>
-__device__ inline void expand_tokens(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
+__device__ inline void expand_tokens(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup,
+                                     bool f8_factors) {
   static_assert(N == 128);
   for (bool last = false; !last;) {
     bar_wait(ring.full_bar(), ring.parity);
     last = ring.steps[ring.slot] >= last_steps;
     const int steps = ring.steps[ring.slot] % last_steps;
     fence_async_shared();  // rank rows arrive by cp.async
+    if (f8_factors) {
+      // each warpgroup its half, for both
+      widen_stage_of_b<S>(ring.data() + warpgroup * S::blocks * S::delta_steps * 2048, steps,
+                          warpgroup);
+      both_consumers_barrier();
+    }
     const std::uint32_t a = descriptor_low(ring.data() + S::weight_bytes + warpgroup * 64 * 32);
     const std::uint32_t b = descriptor_low(ring.data());
     for (int step = 0; step < steps; ++step) {
@@ -155,7 +163,7 @@ __device__ inline void exchange_largest(float (&largest)[2], const int (&tokens)
 #pragma unroll
   for (int below = 0; below < 2; ++below)
     if (thread_here() % 4 == 0) both[s.warpgroup][tokens[below]] = largest[below];
-  named_barrier(4, 256);
+  both_consumers_barrier();
 #pragma unroll
   for (int below = 0; below < 2; ++below)
     largest[below] = fmaxf(largest[below], both[1 - s.warpgroup][tokens[below]]);

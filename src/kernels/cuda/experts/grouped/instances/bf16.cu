@@ -2,7 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, FactorType::none>();
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, FactorType::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, false>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, true>();
 
 }  // namespace motley::kernels::cuda::grouped

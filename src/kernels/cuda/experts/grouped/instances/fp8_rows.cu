@@ -2,7 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_rows, FactorType::none>();
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_rows, FactorType::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_rows, false>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_rows, true>();
 
 }  // namespace motley::kernels::cuda::grouped

@@ -2,7 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, FactorType::none>();
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, FactorType::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, false>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, true>();
 
 }  // namespace motley::kernels::cuda::grouped

@@ -2,7 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any, FactorType::none>();
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any, FactorType::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any, false>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any, true>();
 
 }  // namespace motley::kernels::cuda::grouped

@@ -2,7 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any_fine, FactorType::none>();
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any_fine, FactorType::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any_fine, false>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4_any_fine, true>();
 
 }  // namespace motley::kernels::cuda::grouped

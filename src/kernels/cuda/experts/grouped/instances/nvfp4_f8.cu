@@ -1,7 +1,0 @@
-#include "kernels/cuda/experts/grouped/kernels.cuh"
-
-namespace motley::kernels::cuda::grouped {
-
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::nvfp4, FactorType::f8>();
-
-}  // namespace motley::kernels::cuda::grouped
