@@ -23,7 +23,7 @@ void check_message(const motley::Error& error) {
 
 struct CheckMixer {
   static void check_rotated(const motley::ops::RopeSpec& rope) {
-    MOTLEY_CHECK(rope.dims >= 2 && rope.dims % 2 == 0, "whole pairs are rotated");
+    MOTLEY_CHECK(rope.dims >= 0 && rope.dims % 2 == 0, "whole pairs are rotated");
   }
   void operator()(const motley::model::GroupedConfig& attention) const {
     MOTLEY_CHECK(attention.heads >= 1 && attention.kv_heads >= 1 && attention.head_dim >= 1,

@@ -292,7 +292,7 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   if (on_gpu) options.logit_rows = sequences;
   // Recurrent layers alone keep nothing for a token.
   const auto page = static_cast<std::uint64_t>(std::max<std::int64_t>(
-      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()), 1));
+      runner::KvMemory::page_bytes(model_->token_caches(), model_->kv_type()), 1));
   const std::uint64_t ranks_of_host = shares_of_host(settings.compute);
   // A GPU's memory is one rank's.
   const std::uint64_t ranks_of_memory = on_gpu ? 1 : ranks_of_host;
@@ -348,7 +348,7 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
   MOTLEY_TRY(const tensor::MemoryInfo warm, device_->memory());
   const std::int64_t pages = runner_->options().pages;
   const std::uint64_t kv = static_cast<std::uint64_t>(
-      pages * runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
+      pages * runner::KvMemory::page_bytes(model_->token_caches(), model_->kv_type()));
   const runner::StateMemory& states = runner_->states();
   const std::uint64_t taken = device_->usage().bytes;
   log::info("engine.memory",

@@ -182,7 +182,7 @@ Result<runner::Runner::Options> runner_options(const model::Model& model, tensor
   MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
   // Recurrent layers alone keep nothing for a token.
   const std::int64_t page = std::max<std::int64_t>(
-      runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()), 1);
+      runner::KvMemory::page_bytes(model.token_caches(), model.kv_type()), 1);
   const auto affordable = static_cast<std::int64_t>(memory.available / 2) / page / ranks;
   const std::int64_t needed = runner::KvMemory::pages_for(longest);
   if (needed > affordable)

@@ -43,6 +43,8 @@ enum class Projection : std::uint8_t {
 // The properties of a projection.
 struct ProjectionInfo {
   std::string_view name;  // in a layer, as in messages
+  std::string_view part;  // of a model, and the map in it, as in summaries
+  std::string_view map = {};
   // Whether a rank has all inputs of the map: it has a part of the outputs, or all. Of the others
   // it has a part of the inputs, and what it adds is a part of a sum over ranks.
   bool whole_inputs = true;
@@ -51,47 +53,55 @@ struct ProjectionInfo {
 constexpr ProjectionInfo info(Projection projection) {
   switch (projection) {
     case Projection::q:
-      return {.name = "self_attn.q_proj"};
+      return {.name = "self_attn.q_proj", .part = "attention", .map = "q"};
     case Projection::k:
-      return {.name = "self_attn.k_proj"};
+      return {.name = "self_attn.k_proj", .part = "attention", .map = "k"};
     case Projection::v:
-      return {.name = "self_attn.v_proj"};
+      return {.name = "self_attn.v_proj", .part = "attention", .map = "v"};
     case Projection::o:
-      return {.name = "self_attn.o_proj", .whole_inputs = false};
+      return {.name = "self_attn.o_proj", .part = "attention", .map = "o", .whole_inputs = false};
     case Projection::q_a:
-      return {.name = "self_attn.q_a_proj"};
+      return {.name = "self_attn.q_a_proj", .part = "attention", .map = "q_a"};
     case Projection::q_b:
-      return {.name = "self_attn.q_b_proj"};
+      return {.name = "self_attn.q_b_proj", .part = "attention", .map = "q_b"};
     case Projection::kv_a:
-      return {.name = "self_attn.kv_a_proj_with_mqa"};
+      return {.name = "self_attn.kv_a_proj_with_mqa", .part = "attention", .map = "kv_a"};
     case Projection::kv_b:
-      return {.name = "self_attn.kv_b_proj"};
+      return {.name = "self_attn.kv_b_proj", .part = "attention", .map = "kv_b"};
     case Projection::gate:
-      return {.name = "mlp.gate_proj"};
+      return {.name = "mlp.gate_proj", .part = "dense block", .map = "gate"};
     case Projection::up:
-      return {.name = "mlp.up_proj"};
+      return {.name = "mlp.up_proj", .part = "dense block", .map = "up"};
     case Projection::down:
-      return {.name = "mlp.down_proj", .whole_inputs = false};
+      return {.name = "mlp.down_proj", .part = "dense block", .map = "down", .whole_inputs = false};
     case Projection::shared_gate:
-      return {.name = "mlp.shared_experts.gate_proj"};
+      return {.name = "mlp.shared_experts.gate_proj", .part = "shared experts", .map = "gate"};
     case Projection::shared_up:
-      return {.name = "mlp.shared_experts.up_proj"};
+      return {.name = "mlp.shared_experts.up_proj", .part = "shared experts", .map = "up"};
     case Projection::shared_down:
-      return {.name = "mlp.shared_experts.down_proj", .whole_inputs = false};
+      return {.name = "mlp.shared_experts.down_proj",
+              .part = "shared experts",
+              .map = "down",
+              .whole_inputs = false};
     case Projection::shared_expert_gate:
-      return {.name = "mlp.shared_expert_gate"};
+      return {.name = "mlp.shared_expert_gate", .part = "shared experts", .map = "weighing gate"};
     case Projection::router:
-      return {.name = "mlp.gate"};
+      return {.name = "mlp.gate", .part = "router"};
     case Projection::expert_gate:
-      return {.name = "mlp.experts.gate_proj", .of_experts = true};
+      return {
+          .name = "mlp.experts.gate_proj", .part = "experts", .map = "gate", .of_experts = true};
     case Projection::expert_up:
-      return {.name = "mlp.experts.up_proj", .of_experts = true};
+      return {.name = "mlp.experts.up_proj", .part = "experts", .map = "up", .of_experts = true};
     case Projection::expert_down:
-      return {.name = "mlp.experts.down_proj", .whole_inputs = false, .of_experts = true};
+      return {.name = "mlp.experts.down_proj",
+              .part = "experts",
+              .map = "down",
+              .whole_inputs = false,
+              .of_experts = true};
     case Projection::embed:
-      return {.name = "embed_tokens", .whole_inputs = false};
+      return {.name = "embed_tokens", .part = "embedding", .whole_inputs = false};
     case Projection::lm_head:
-      return {.name = "lm_head"};
+      return {.name = "lm_head", .part = "head"};
   }
   return {};
 }

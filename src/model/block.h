@@ -53,7 +53,7 @@ class Mixer : public Block {
   // for_each_moe() does not look for them here.
   std::vector<const MoeBlock*> moe_blocks() const final { return {}; }
   // What it keeps for each token, and for each sequence.
-  virtual CacheLayout kept_per_token() const = 0;
+  virtual TokenCaches kept_per_token() const = 0;
   virtual StateShape kept_per_sequence() const = 0;
   // For the scratch of steps with so many sequences.
   virtual kernels::AttentionShape attention_shape(std::int64_t sequences) const = 0;
@@ -61,7 +61,7 @@ class Mixer : public Block {
   // The least that a step costs beside the maps.
   struct Cost {
     double operations = 0;
-    double tokens_read = 0;  // of which kept_per_token() is read
+    double tokens_read = 0;  // of which all of kept_per_token() is read
     double states_read = 0;  // anchors, without logs
   };
   virtual Cost cost(const EqualSequences& step) const = 0;

@@ -108,11 +108,12 @@ std::vector<const Vector*> GroupedAttention::vectors() const {
   return {&q_norm.weight, &k_norm.weight, &sinks};
 }
 
-CacheLayout GroupedAttention::kept_per_token() const {
-  return {.heads = kv_heads,
-          .key_width = sizes.head_dim,
-          .value_width = sizes.head_dim,
-          .values_in_keys = sizes.values == Values::keys};
+TokenCaches GroupedAttention::kept_per_token() const {
+  using Scale = TokenCache::Scale;
+  TokenCaches kept{{.heads = kv_heads, .width = sizes.head_dim, .takes = Scale::of_keys}};
+  if (sizes.values != Values::keys)
+    kept.push_back({.heads = kv_heads, .width = sizes.head_dim, .takes = Scale::of_values});
+  return kept;
 }
 
 kernels::AttentionShape GroupedAttention::attention_shape(std::int64_t sequences) const {
@@ -160,7 +161,7 @@ void GroupedAttention::append_values_of(ValueId keys, Builder& pass) const {
     values = pass.list().split_heads(pass.value("values", DType::f32, width), kv_heads);
     pass.norm(v_norm, keys, values);
   }
-  pass.store(values, q.site.layer, PageHalf::values);
+  pass.store(values, q.site.layer, values_cache);
 }
 
 GroupedAttention::Heads GroupedAttention::append_projections(ValueId x, Builder& pass) const {
@@ -219,8 +220,8 @@ ValueId GroupedAttention::append_attend(const Heads& by_head, Builder& pass) con
 ValueId GroupedAttention::append(ValueId x, Builder& pass) const {
   if (heads == 0) return append_without_heads(*this, pass);
   const Heads by_head = append_projections(x, pass);
-  pass.store(by_head.k, q.site.layer, PageHalf::keys);
-  if (by_head.v != ops::no_value) pass.store(by_head.v, q.site.layer, PageHalf::values);
+  pass.store(by_head.k, q.site.layer, keys_cache);
+  if (by_head.v != ops::no_value) pass.store(by_head.v, q.site.layer, values_cache);
   return pass.sum_over_ranks(pass.linear(o, append_attend(by_head, pass), "attention"));
 }
 

@@ -18,7 +18,7 @@ struct GroupedAttention final : Mixer {
 
   std::vector<MapGroup> maps() const override;
   std::vector<const Vector*> vectors() const override;
-  CacheLayout kept_per_token() const override;
+  TokenCaches kept_per_token() const override;
   StateShape kept_per_sequence() const override { return {}; }
   kernels::AttentionShape attention_shape(std::int64_t sequences) const override;
   Cost cost(const EqualSequences& step) const override;

@@ -88,12 +88,8 @@ std::vector<const Vector*> LatentAttention::vectors() const {
   return {&q_a_norm.weight, &kv_a_norm.weight};
 }
 
-CacheLayout LatentAttention::kept_per_token() const {
-  return {.heads = 1,
-          .key_width = sizes.kv_rank + sizes.rope_dim,
-          .values_in_keys = true,
-          .key_tail = sizes.rope_dim,
-          .takes_scales = false};
+TokenCaches LatentAttention::kept_per_token() const {
+  return {{.heads = 1, .width = sizes.kv_rank + sizes.rope_dim, .tail = sizes.rope_dim}};
 }
 
 // All heads read one latent row.
@@ -189,7 +185,7 @@ void Appended::prepare(ValueId rounded, ValueId queries) {
   pass_.norm_in_place(block_.kv_a_norm, list().columns(rows_.kv, 0, sizes_.kv_rank));
   pass_.rotate(list().split_heads(list().columns(rows_.kv, sizes_.kv_rank, sizes_.rope_dim), 1),
                block_.sizes.rope);
-  pass_.store(list().split_heads(rows_.kv, 1), layer(), PageHalf::keys);
+  pass_.store(list().split_heads(rows_.kv, 1), layer(), keys_cache);
   pass_.rotate(rows_.q_rope, block_.sizes.rope);
   pass_.round(rounded, queries);
 }

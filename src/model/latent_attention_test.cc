@@ -225,10 +225,10 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     std::vector<float> out;
   };
   Form form() const {
-    const std::int64_t width = made.block.kept_per_token().key_width;
+    const std::int64_t width = made.block.kept_per_token().front().width;
     Form form{.numbers =
                   std::vector<float>(static_cast<std::size_t>(pages * page_tokens * width), NAN)};
-    form.pages.keys = view(form.numbers, {pages, page_tokens, 1, width});
+    form.pages = {view(form.numbers, {pages, page_tokens, 1, width})};
     return form;
   }
 

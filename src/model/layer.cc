@@ -1,5 +1,9 @@
 #include "model/layer.h"
 
+#include <algorithm>
+#include <iterator>
+#include <span>
+
 #include "base/cat.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
@@ -52,29 +56,68 @@ Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_
                          const BackendChoice& choice, const MixerLoader& other_mixer) {
   const std::string prefix = cat("model.layers.", index, ".");
   Layer layer;
-  MOTLEY_TRY(layer.input_norm, load_norm(source, config, prefix + "input_layernorm.weight"));
-  MOTLEY_TRY(layer.ffn_norm, load_norm(source, config, prefix + "post_attention_layernorm.weight"));
-  MOTLEY_TRY(layer.mixer, load_mixer(source, config, index, other_mixer));
+  MOTLEY_TRY(layer.mixer.before, load_norm(source, config, prefix + "input_layernorm.weight"));
+  MOTLEY_TRY(layer.feed_forward.before,
+             load_norm(source, config, prefix + "post_attention_layernorm.weight"));
+  MOTLEY_TRY(layer.mixer.block, load_mixer(source, config, index, other_mixer));
   MOTLEY_TRY(layer.kv_scales, read_kv_scales(source, index));
-  MOTLEY_TRY(layer.feed_forward, load_feed_forward(source, config, index, choice));
+  MOTLEY_TRY(layer.feed_forward.block, load_feed_forward(source, config, index, choice));
   return layer;
 }
 
-CacheLayout Layer::kept_per_token() const {
-  CacheLayout layout = mixer->kept_per_token();
-  if (kv_scales.stored && layout.takes_scales) {
-    layout.key_scale = kv_scales.key;
-    layout.value_scale = kv_scales.value;
+std::vector<MapGroup> Branches::maps() const {
+  std::vector<MapGroup> groups;
+  for (const Branch<Block>& branch : all)
+    std::ranges::move(branch.block->maps(), std::back_inserter(groups));
+  return groups;
+}
+
+std::vector<const Vector*> Branches::vectors() const {
+  std::vector<const Vector*> vectors;
+  for (const Branch<Block>& branch : all) {
+    std::ranges::copy(branch.norms(), std::back_inserter(vectors));
+    std::ranges::copy(branch.block->vectors(), std::back_inserter(vectors));
   }
-  return layout;
+  return vectors;
+}
+
+std::vector<const MoeBlock*> Branches::moe_blocks() const {
+  std::vector<const MoeBlock*> blocks;
+  for (const Branch<Block>& branch : all)
+    std::ranges::copy(branch.block->moe_blocks(), std::back_inserter(blocks));
+  return blocks;
+}
+
+ValueId Branches::append(ValueId x, Builder& pass) const {
+  const ValueId sum = all.front().append(x, pass);
+  for (const Branch<Block>& branch : std::span(all).subspan(1))
+    pass.add_in_place(branch.append(x, pass), sum);
+  return sum;
+}
+
+TokenCaches Layer::kept_per_token() const {
+  if (mixer.block == nullptr) return {};
+  TokenCaches caches = mixer.block->kept_per_token();
+  using Scale = TokenCache::Scale;
+  for (TokenCache& cache : caches)
+    if (kv_scales.stored && cache.takes != Scale::none)
+      cache.scale = cache.takes == Scale::of_keys ? kv_scales.key : kv_scales.value;
+  return caches;
+}
+
+StateShape Layer::kept_per_sequence() const {
+  return mixer.block == nullptr ? StateShape{} : mixer.block->kept_per_sequence();
 }
 
 Residual Layer::append(Residual hidden, Builder& pass) const {
-  ValueId sum = hidden.sum;
-  if (hidden.addend != ops::no_value) sum = pass.add(sum, hidden.addend);
-  const ValueId mixed = mixer->append(pass.norm(input_norm, sum), pass);
-  sum = pass.add(sum, mixed);
-  return {.sum = sum, .addend = feed_forward->append(pass.norm(ffn_norm, sum), pass)};
+  const auto append_branch = [&](const auto& branch) {
+    if (branch.block == nullptr) return;
+    if (hidden.addend != ops::no_value) hidden.sum = pass.add(hidden.sum, hidden.addend);
+    hidden.addend = branch.append(hidden.sum, pass);
+  };
+  append_branch(mixer);
+  append_branch(feed_forward);
+  return hidden;
 }
 
 }  // namespace motley::model

@@ -230,8 +230,8 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
   });
   if (failure) return std::move(failure->second);
   for (const Layer& layer : layers_) {
-    cache_layouts_.push_back(layer.kept_per_token());
-    state_shapes_.push_back(layer.mixer->kept_per_sequence());
+    token_caches_.push_back(layer.kept_per_token());
+    state_shapes_.push_back(layer.kept_per_sequence());
   }
   if (keeps_states() && !ops::has_recurrence(context({})))
     return Error(ErrorCode::unsupported, "recurrent layers have no kernels for this device yet",
@@ -291,12 +291,12 @@ bool Model::shrinks_alike(const Model& other) const {
 
 Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& workspace) const {
   kernels::AttentionScratchSize most;
-  for (const Layer& layer : layers_) {
+  for_each_mixer(layers_, [&](const Mixer& mixer, std::size_t) {
     const kernels::AttentionScratchSize size =
-        kernels_->attention_scratch(layer.mixer->attention_shape(sequences), kernels_->on({}));
+        kernels_->attention_scratch(mixer.attention_shape(sequences), kernels_->on({}));
     most.partials = std::max(most.partials, size.partials);
     most.counters = std::max(most.counters, size.counters);
-  }
+  });
   if (most.partials == 0) return {};
   const auto partial_bytes = static_cast<std::size_t>(most.partials) * sizeof(float);
   const auto counter_bytes = static_cast<std::size_t>(most.counters) * sizeof(std::int32_t);
@@ -313,9 +313,11 @@ Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& wor
 }
 
 const Mixer* Model::with_second_form() const {
-  const auto found = std::ranges::find_if(
-      layers_, [&](const Layer& layer) { return layer.mixer->has_second_form(context({})); });
-  return found == layers_.end() ? nullptr : found->mixer.get();
+  const Mixer* first = nullptr;
+  for_each_mixer(layers_, [&](const Mixer& mixer, std::size_t) {
+    if (first == nullptr && mixer.has_second_form(context({}))) first = &mixer;
+  });
+  return first;
 }
 
 namespace {

@@ -81,7 +81,7 @@ class Model {
   // The type of keys and values in KV memory: that of activations, or f8_e4m3.
   DType kv_type() const { return kv_codes_ ? DType::f8_e4m3 : activations(); }
   // In order of layers.
-  const std::vector<CacheLayout>& cache_layouts() const { return cache_layouts_; }
+  const std::vector<TokenCaches>& token_caches() const { return token_caches_; }
   const std::vector<StateShape>& state_shapes() const { return state_shapes_; }
   // Whether some layer keeps a state for each sequence.
   bool keeps_states() const { return !std::ranges::all_of(state_shapes_, &StateShape::empty); }
@@ -173,7 +173,7 @@ class Model {
   Norm final_norm_;
   Linear head_;
   std::vector<RopeTable> rope_tables_;  // at fixed addresses once they are made
-  std::vector<CacheLayout> cache_layouts_;
+  std::vector<TokenCaches> token_caches_;
   std::vector<StateShape> state_shapes_;
   std::unique_ptr<lora::BaseView> base_view_;
   ops::OpList layer_ops_;

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "lora/apply/apply.h"
 #include "lora/apply/batch.h"
@@ -12,22 +15,28 @@
 
 namespace motley::model {
 
-// What a layer stores for each token, in pages that the runner owns. Values that are part of the
-// keys (a latent that is both) have no pages of their own.
+// Numbers that a layer stores for each token, in pages that the runner owns: its keys, its values,
+// or what else it reads of earlier tokens.
 inline constexpr std::int64_t page_tokens = 16;
-struct CacheLayout {
+struct TokenCache {
+  // Which of the checkpoint's scales divides the numbers before they are stored as codes.
+  enum class Scale : std::uint8_t { none, of_keys, of_values };
+
   std::int64_t heads = 0;
-  std::int64_t key_width = 0;
-  std::int64_t value_width = 0;
-  bool values_in_keys = false;
-  // The last columns of keys that stay bf16 where the others are stored as codes.
-  std::int64_t key_tail = 0;
-  // Whether a checkpoint's scales of keys and values are those of what is stored.
-  bool takes_scales = true;
-  // The checkpoint's scales of codes; 0: a power of two for each token and head.
-  float key_scale = 0;
-  float value_scale = 0;
+  std::int64_t width = 0;  // of a head
+  // The last columns that stay bf16 where the others are stored as codes.
+  std::int64_t tail = 0;
+  Scale takes = Scale::none;
+  float scale = 0;  // that one; 0: a power of two for each token and head
+  // Of all numbers, where it is not the one of keys and values (--kv-dtype).
+  std::optional<DType> type;
 };
+using TokenCaches = std::vector<TokenCache>;  // of a layer
+
+// Places in a layer's list: keys come first, then values, unless those are a part of the keys (a
+// latent that is both). The places of other caches are their mixer's own.
+inline constexpr std::size_t keys_cache = 0;
+inline constexpr std::size_t values_cache = 1;
 
 // What a layer keeps for each sequence (docs/design/state.md): a recurrence, a convolution, both or
 // nothing. Numbers are f32.
@@ -43,10 +52,7 @@ struct StateShape {
   bool empty() const { return key_heads == 0 && channels == 0; }
 };
 
-struct LayerPages {
-  ops::KvPages keys;
-  ops::KvPages values;
-};
+using LayerPages = std::vector<ops::KvPages>;  // of its caches
 
 // Adjacent sequences of a step, and the form in which mixers compute them.
 struct StepPart {

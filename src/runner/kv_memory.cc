@@ -12,59 +12,53 @@ static_assert(model::page_tokens == kernels::state_page,
 
 namespace {
 
-// The keys or the values of one layer.
-struct Half {
-  std::int64_t heads = 0;
-  std::int64_t width = 0;  // the tail's included
-  std::int64_t tail = 0;   // columns that are no codes
-  float scale = 0;
+DType type_of(const model::TokenCache& cache, DType dtype) { return cache.type.value_or(dtype); }
 
-  std::int64_t numbers() const { return KvMemory::page_tokens * heads * (width - tail); }
-  std::int64_t page_bytes(DType dtype) const {
-    if (dtype != DType::f8_e4m3) return KvMemory::page_tokens * heads * width * bits(dtype) / 8;
-    const std::int64_t tails = KvMemory::page_tokens * heads * tail * bits(DType::bf16) / 8;
-    return numbers() + tails + KvMemory::page_tokens * heads;
-  }
-};
-
-Half keys_of(const model::CacheLayout& layout) {
-  return {layout.heads, layout.key_width, layout.key_tail, layout.key_scale};
-}
-// Without width where they are in the keys.
-Half values_of(const model::CacheLayout& layout) {
-  if (layout.values_in_keys) return {};
-  return {layout.heads, layout.value_width, 0, layout.value_scale};
+// Of a page: without a tail.
+std::int64_t numbers(const model::TokenCache& cache) {
+  return KvMemory::page_tokens * cache.heads * (cache.width - cache.tail);
 }
 
-std::int64_t layer_page_bytes(const model::CacheLayout& layout, DType dtype) {
-  return keys_of(layout).page_bytes(dtype) + values_of(layout).page_bytes(dtype);
+std::int64_t cache_page_bytes(const model::TokenCache& cache, DType dtype) {
+  const DType type = type_of(cache, dtype);
+  constexpr std::int64_t tokens = KvMemory::page_tokens;
+  if (type != DType::f8_e4m3) return tokens * cache.heads * cache.width * bits(type) / 8;
+  const std::int64_t tails = tokens * cache.heads * cache.tail * bits(DType::bf16) / 8;
+  return numbers(cache) + tails + tokens * cache.heads;
+}
+
+std::int64_t layer_page_bytes(const model::TokenCaches& caches, DType dtype) {
+  std::int64_t bytes = 0;
+  for (const model::TokenCache& cache : caches) bytes += cache_page_bytes(cache, dtype);
+  return bytes;
 }
 
 // A page of codes: [page_tokens, heads, width] codes, then the tail, then [heads, page_tokens]
 // exponents.
-ops::KvPages divide(const tensor::Tensor& block, const Half& half, DType dtype) {
+ops::KvPages divide(const tensor::Tensor& block, const model::TokenCache& cache, DType dtype) {
+  const DType type = type_of(cache, dtype);
   const std::int64_t pages = block.dim(0);
   constexpr std::int64_t tokens = KvMemory::page_tokens;
-  const auto as = [&](DType type) {
-    return tensor::Tensor(block.bytes(), type, {pages, block.dim(1) * 8 / bits(type)},
+  const auto as = [&](DType each) {
+    return tensor::Tensor(block.bytes(), each, {pages, block.dim(1) * 8 / bits(each)},
                           block.device());
   };
-  const std::int64_t width = half.width - half.tail;
-  if (dtype != DType::f8_e4m3 || half.heads == 0)
-    return tensor::Tensor(block.bytes(), dtype, {pages, tokens, half.heads, half.width},
+  const std::int64_t width = cache.width - cache.tail;
+  if (type != DType::f8_e4m3 || cache.heads == 0)
+    return tensor::Tensor(block.bytes(), type, {pages, tokens, cache.heads, cache.width},
                           block.device());
   ops::KvPages made =
-      as(dtype).slice(1, 0, half.numbers()).split(1, half.heads * width).split(2, width);
-  if (half.tail > 0) {
-    const std::int64_t first = half.numbers() / 2;
+      as(type).slice(1, 0, numbers(cache)).split(1, cache.heads * width).split(2, width);
+  if (cache.tail > 0) {
+    const std::int64_t first = numbers(cache) / 2;
     made.tail = as(DType::bf16)
-                    .slice(1, first, first + tokens * half.tail)
-                    .split(1, half.tail)
-                    .split(2, half.tail);
+                    .slice(1, first, first + tokens * cache.tail)
+                    .split(1, cache.tail)
+                    .split(2, cache.tail);
   }
   const std::int64_t end = block.dim(1);
-  made.exponents = as(DType::u8).slice(1, end - tokens * half.heads, end).split(1, tokens);
-  made.fixed_scale = half.scale;
+  made.exponents = as(DType::u8).slice(1, end - tokens * cache.heads, end).split(1, tokens);
+  made.fixed_scale = cache.scale;
   return made;
 }
 
@@ -75,34 +69,33 @@ std::int64_t aligned(std::int64_t bytes) {
 
 }  // namespace
 
-std::int64_t KvMemory::page_bytes(std::span<const model::CacheLayout> layouts, DType dtype) {
+std::int64_t KvMemory::page_bytes(std::span<const model::TokenCaches> layers, DType dtype) {
   std::int64_t bytes = 0;
-  for (const model::CacheLayout& layout : layouts) bytes += layer_page_bytes(layout, dtype);
+  for (const model::TokenCaches& caches : layers) bytes += layer_page_bytes(caches, dtype);
   return bytes;
 }
 
 Result<KvMemory> KvMemory::create(tensor::Allocator& allocator,
-                                  std::span<const model::CacheLayout> layouts, DType dtype,
+                                  std::span<const model::TokenCaches> layers, DType dtype,
                                   std::int64_t pages) {
   KvMemory memory;
   memory.pages_ = pages;
   std::int64_t total = 0;
-  for (const model::CacheLayout& layout : layouts)
-    total += aligned(pages * layer_page_bytes(layout, dtype)) + aligned(1);
-  MOTLEY_TRY(memory.memory_, allocator.allocate(static_cast<std::size_t>(total)));
+  for (const model::TokenCaches& caches : layers)
+    for (const model::TokenCache& cache : caches)
+      total += aligned(pages * cache_page_bytes(cache, dtype));
+  MOTLEY_TRY(memory.memory_,
+             allocator.allocate(static_cast<std::size_t>(std::max<std::int64_t>(total, 1))));
   std::int64_t offset = 0;
-  const auto place = [&](const Half& half) {
-    const tensor::Tensor block = memory.memory_.view(DType::u8, {pages, half.page_bytes(dtype)},
-                                                     static_cast<std::size_t>(offset));
-    offset += aligned(block.byte_count());
-    memory.blocks_.push_back(block);
-    return divide(block, half, dtype);
-  };
-  for (const model::CacheLayout& layout : layouts) {
-    model::LayerPages layer;
-    layer.keys = place(keys_of(layout));
-    if (!layout.values_in_keys) layer.values = place(values_of(layout));
-    memory.layers_.push_back(layer);
+  for (const model::TokenCaches& caches : layers) {
+    model::LayerPages& layer = memory.layers_.emplace_back();
+    for (const model::TokenCache& cache : caches) {
+      const tensor::Tensor block = memory.memory_.view(
+          DType::u8, {pages, cache_page_bytes(cache, dtype)}, static_cast<std::size_t>(offset));
+      offset += aligned(block.byte_count());
+      memory.blocks_.push_back(block);
+      layer.push_back(divide(block, cache, dtype));
+    }
   }
   // Low page numbers are taken first.
   for (std::int64_t page = pages; page-- > 0;)

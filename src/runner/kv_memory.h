@@ -11,8 +11,9 @@
 
 namespace motley::runner {
 
-// Keys and values of all layers in pages of a fixed number of tokens. A page number denotes that
-// page in every layer; the model defines its contents. Codes (f8_e4m3) have their exponents, and
+// What all layers keep for each token, keys and values most of all, in pages of a fixed number of
+// tokens. A page number denotes that page in every cache of every layer; the model defines its
+// contents. Codes (f8_e4m3) have their exponents, and
 // the columns that stay bf16, in the same page behind them, so that whatever copies or shares a
 // page keeps its numbers.
 class KvMemory {
@@ -21,17 +22,17 @@ class KvMemory {
 
   KvMemory() = default;  // without pages
   static Result<KvMemory> create(tensor::Allocator& allocator,
-                                 std::span<const model::CacheLayout> layouts, DType dtype,
+                                 std::span<const model::TokenCaches> layers, DType dtype,
                                  std::int64_t pages);
 
   // Bytes of one page over all layers.
-  static std::int64_t page_bytes(std::span<const model::CacheLayout> layouts, DType dtype);
+  static std::int64_t page_bytes(std::span<const model::TokenCaches> layers, DType dtype);
   static std::int64_t pages_for(std::int64_t tokens) {
     return (tokens + page_tokens - 1) / page_tokens;
   }
 
   std::span<const model::LayerPages> layers() const { return layers_; }
-  // All of it: u8 [pages, bytes of a page], of each layer's keys and values.
+  // All of it: u8 [pages, bytes of a page], of each cache.
   std::span<const tensor::Tensor> memory() const { return blocks_; }
   std::int64_t pages() const { return pages_; }
   std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }

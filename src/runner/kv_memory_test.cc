@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -12,12 +13,19 @@
 namespace motley::runner {
 namespace {
 
-using model::CacheLayout;
+using model::TokenCaches;
 
-const std::vector<CacheLayout> layouts = {
-    {.heads = 3, .key_width = 20, .value_width = 12, .key_scale = 0.5F, .value_scale = 0.25F},
-    {.heads = 1, .key_width = 40, .values_in_keys = true, .key_tail = 8},
-    {.heads = 0, .key_width = 20, .value_width = 20}};  // of a rank without heads
+const std::vector<TokenCaches> layers = {
+    {{.heads = 3, .width = 20, .scale = 0.5F}, {.heads = 3, .width = 12, .scale = 0.25F}},
+    {{.heads = 1, .width = 40, .tail = 8}},
+    {{.heads = 0, .width = 20}, {.heads = 0, .width = 20}},  // of a rank without heads
+    {},
+    // With a third cache, of a type of its own.
+    {{.heads = 2, .width = 16},
+     {.heads = 2, .width = 16},
+     {.heads = 1, .width = 24, .type = DType::f32}},
+    {{.heads = 1, .width = 40, .tail = 8, .type = DType::bf16},
+     {.heads = 1, .width = 16, .type = DType::f8_e4m3}}};
 
 // Every element's address, of some bytes each.
 template <class Visit>
@@ -34,30 +42,30 @@ std::vector<tensor::Tensor> parts_of(const ops::KvPages& pages) {
 }
 std::vector<tensor::Tensor> parts_of(const KvMemory& memory) {
   std::vector<tensor::Tensor> parts;
-  for (const model::LayerPages& layer : memory.layers()) {
-    for (const ops::KvPages* const half : {&layer.keys, &layer.values}) {
-      if (!half->stored() || half->heads() == 0) continue;
-      for (const tensor::Tensor& part : parts_of(*half)) parts.push_back(part);
-    }
-  }
+  for (const model::LayerPages& layer : memory.layers())
+    for (const ops::KvPages& cache : layer)
+      if (cache.heads() > 0) std::ranges::copy(parts_of(cache), std::back_inserter(parts));
   return parts;
 }
 
 TEST(KvMemory, CodesTakeHalfAndAnExponentForEachTokenAndHead) {
-  const auto bytes = [](const CacheLayout& layout, DType dtype) {
-    return KvMemory::page_bytes(std::span(&layout, 1), dtype);
+  const auto bytes = [](const TokenCaches& caches, DType dtype) {
+    return KvMemory::page_bytes(std::span(&caches, 1), dtype);
   };
-  EXPECT_EQ(bytes(layouts[0], DType::bf16), 16 * 3 * (20 + 12) * 2);
-  EXPECT_EQ(bytes(layouts[0], DType::f8_e4m3), 16 * 3 * (20 + 12 + 2));
-  EXPECT_EQ(bytes(layouts[1], DType::bf16), 16 * 40 * 2);
-  EXPECT_EQ(bytes(layouts[1], DType::f8_e4m3), 16 * (32 + 8 * 2 + 1));
-  EXPECT_EQ(bytes(layouts[2], DType::f8_e4m3), 0);
+  EXPECT_EQ(bytes(layers[0], DType::bf16), 16 * 3 * (20 + 12) * 2);
+  EXPECT_EQ(bytes(layers[0], DType::f8_e4m3), 16 * 3 * (20 + 12 + 2));
+  EXPECT_EQ(bytes(layers[1], DType::bf16), 16 * 40 * 2);
+  EXPECT_EQ(bytes(layers[1], DType::f8_e4m3), 16 * (32 + 8 * 2 + 1));
+  EXPECT_EQ(bytes(layers[2], DType::f8_e4m3), 0);
+  EXPECT_EQ(bytes(layers[3], DType::bf16), 0);
+  EXPECT_EQ(bytes(layers[4], DType::f8_e4m3), 16 * (2 * 2 * (16 + 1) + 24 * 4));
+  EXPECT_EQ(bytes(layers[5], DType::f32), 16 * (40 * 2 + 16 + 1));
 }
 
 TEST(KvMemory, PartsOfPagesDoNotOverlapAndFillThem) {
   tensor::CpuDevice device({.threads = 1});
   for (const DType dtype : {DType::f32, DType::bf16, DType::f8_e4m3}) {
-    const KvMemory memory = KvMemory::create(device, layouts, dtype, 3).value();
+    const KvMemory memory = KvMemory::create(device, layers, dtype, 3).value();
     std::set<const std::byte*> taken;
     for (const tensor::Tensor& part : parts_of(memory)) {
       each_element(part, [&](const std::byte* at) {
@@ -65,28 +73,32 @@ TEST(KvMemory, PartsOfPagesDoNotOverlapAndFillThem) {
           EXPECT_TRUE(taken.insert(at + byte).second);
       });
     }
-    EXPECT_EQ(static_cast<std::int64_t>(taken.size()), 3 * KvMemory::page_bytes(layouts, dtype));
+    EXPECT_EQ(static_cast<std::int64_t>(taken.size()), 3 * KvMemory::page_bytes(layers, dtype));
   }
 }
 
 TEST(KvMemory, PagesOfCodesSayHowTheyAreScaled) {
   tensor::CpuDevice device({.threads = 1});
-  const KvMemory memory = KvMemory::create(device, layouts, DType::f8_e4m3, 2).value();
-  const auto layers = memory.layers();
-  EXPECT_EQ(layers[0].keys.fixed_scale, 0.5F);
-  EXPECT_EQ(layers[0].values.fixed_scale, 0.25F);
-  EXPECT_EQ(layers[0].keys.width(), 20);
-  EXPECT_EQ(layers[1].keys.fixed_scale, 0);
-  EXPECT_EQ(layers[1].keys.width(), 40);
-  EXPECT_EQ(layers[1].keys.tail_width(), 8);
-  EXPECT_FALSE(layers[1].values.stored());
+  const KvMemory memory = KvMemory::create(device, layers, DType::f8_e4m3, 2).value();
+  const auto pages = memory.layers();
+  EXPECT_EQ(pages[0][0].fixed_scale, 0.5F);
+  EXPECT_EQ(pages[0][1].fixed_scale, 0.25F);
+  EXPECT_EQ(pages[0][0].width(), 20);
+  ASSERT_EQ(pages[1].size(), 1);
+  EXPECT_EQ(pages[1][0].fixed_scale, 0);
+  EXPECT_EQ(pages[1][0].width(), 40);
+  EXPECT_EQ(pages[1][0].tail_width(), 8);
+  EXPECT_TRUE(pages[4][1].coded());
+  EXPECT_EQ(pages[4][2].numbers.dtype(), DType::f32);
+  EXPECT_FALSE(pages[5][0].coded());
+  EXPECT_TRUE(pages[5][1].coded());
 }
 
 TEST(KvMemory, ACopiedPageHasTheBitsOfTheFirst) {
   tensor::CpuDevice device({.threads = 1});
   const auto stream = device.create_stream().value();
   for (const DType dtype : {DType::bf16, DType::f8_e4m3}) {
-    const KvMemory memory = KvMemory::create(device, layouts, dtype, 4).value();
+    const KvMemory memory = KvMemory::create(device, layers, dtype, 4).value();
     unsigned next = 1;
     for (const tensor::Tensor& part : parts_of(memory)) {
       each_element(part, [&](std::byte* at) {

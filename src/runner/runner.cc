@@ -114,12 +114,12 @@ Runner::Runner(const model::Model& model, tensor::Device& device, const Options&
 }
 
 Result<void> Runner::make_pages() {
-  const std::vector<model::CacheLayout>& layouts = model_->cache_layouts();
+  const std::vector<model::TokenCaches>& caches = model_->token_caches();
   if (options_.spare) {
     MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
     // A rank without heads keeps nothing.
     const auto page = static_cast<std::uint64_t>(
-        std::max<std::int64_t>(KvMemory::page_bytes(layouts, model_->kv_type()), 1));
+        std::max<std::int64_t>(KvMemory::page_bytes(caches, model_->kv_type()), 1));
     const std::uint64_t left = memory.available - std::min(memory.available, *options_.spare);
     options_.pages = std::min(options_.pages, static_cast<std::int64_t>(left / page));
     if (options_.pages < 1)
@@ -128,7 +128,7 @@ Result<void> Runner::make_pages() {
                        format_bytes(page)),
                    device_->description(), "free some memory, or give adapters less of it");
   }
-  MOTLEY_TRY(kv_, KvMemory::create(*device_, layouts, model_->kv_type(), options_.pages));
+  MOTLEY_TRY(kv_, KvMemory::create(*device_, caches, model_->kv_type(), options_.pages));
   return {};
 }
 

@@ -26,7 +26,7 @@ class Recurrent : public model::Mixer {
 
   std::vector<model::MapGroup> maps() const override { return parts_.maps(); }
   std::vector<const model::Vector*> vectors() const override { return parts_.vectors(); }
-  model::CacheLayout kept_per_token() const override { return {}; }
+  model::TokenCaches kept_per_token() const override { return {}; }
   kernels::AttentionShape attention_shape(std::int64_t) const override { return {}; }
   Cost cost(const model::EqualSequences&) const override { return {}; }
 

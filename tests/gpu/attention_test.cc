@@ -270,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(GpuAttentionKernels, OfOneArithmeticGiveTheSameBits) {
   const KernelCase& of = GetParam();
   const bool latent = of.key_width == 576;
-  const bool wide = of.value_width == 512;
+  const bool wide = !kernels::cuda::tiles::keeps_units(of.value_width);
   AttentionWorld world({.heads = of.heads,
                         .kv_heads = of.kv_heads,
                         .key_width = of.key_width,

@@ -143,8 +143,9 @@ class GpuGroupedAttention : public testing::TestWithParam<GroupedCase> {
     const DeviceArray<float> out(static_cast<std::size_t>(rows * hidden));
     std::vector<model::LayerPages> layers(attention_layer + 1);
     const tensor::Shape shape{pages, page_tokens, sizes.kv_heads, sizes.head_dim};
-    layers[attention_layer].keys = there(keys, shape);
-    if (sizes.values != model::Values::keys) layers[attention_layer].values = there(values, shape);
+    layers[attention_layer] = {there(keys, shape)};
+    if (sizes.values != model::Values::keys)
+      layers[attention_layer].push_back(there(values, shape));
     const model::Batch batch{.count = rows,
                              .rows = {.sequences = std::ssize(pieces),
                                       .seq_begin = seq_begin.data(),

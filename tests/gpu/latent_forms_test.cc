@@ -220,7 +220,7 @@ class GpuLatentForms : public testing::Test {
     lora::Batch adapters;
     adapters.build(mixes_of_rows(pieces, mixes));
     std::vector<model::LayerPages> layers(layer + 1);
-    layers[layer].keys = here(kept, {pages, page_tokens, 1, latent_width});
+    layers[layer] = {here(kept, {pages, page_tokens, 1, latent_width})};
     const model::Batch batch{.count = rows,
                              .rows = {.sequences = std::ssize(pieces),
                                       .seq_begin = laid.seq_begin.data(),
@@ -256,7 +256,7 @@ class GpuLatentForms : public testing::Test {
     const DeviceArray<std::int32_t> position_begin(laid.position_begin);
     const DeviceArray<float> out(static_cast<std::size_t>(rows * hidden));
     std::vector<model::LayerPages> layers(layer + 1);
-    layers[layer].keys = there(kept, {pages, page_tokens, 1, latent_width});
+    layers[layer] = {there(kept, {pages, page_tokens, 1, latent_width})};
     std::int64_t most = 0;
     std::int64_t least = tokens;
     for (const Piece& piece : pieces) {

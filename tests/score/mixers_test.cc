@@ -245,16 +245,16 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 
 TEST(MixedAttention, EachLayerKeepsWhatItsMixerSays) {
   const MixedModel whole({});
-  const std::vector<model::CacheLayout>& layouts = whole.model().cache_layouts();
-  ASSERT_EQ(layouts.size(), 5);
-  EXPECT_EQ(layouts[0].heads, 1);
-  EXPECT_EQ(layouts[0].key_width, 32);
-  EXPECT_FALSE(layouts[0].values_in_keys);
-  EXPECT_EQ(layouts[1].heads, 2);
-  EXPECT_EQ(layouts[1].key_width, 16);
-  EXPECT_TRUE(layouts[2].values_in_keys);
+  const std::vector<model::TokenCaches>& kept = whole.model().token_caches();
+  ASSERT_EQ(kept.size(), 5);
+  EXPECT_EQ(kept[0].front().heads, 1);
+  EXPECT_EQ(kept[0].front().width, 32);
+  EXPECT_EQ(kept[0].size(), 2);
+  EXPECT_EQ(kept[1].front().heads, 2);
+  EXPECT_EQ(kept[1].front().width, 16);
+  EXPECT_EQ(kept[2].size(), 1) << "values are the keys";
   const auto maps = [&](std::size_t layer) {
-    return whole.model().layers()[layer].mixer->maps().front().maps;
+    return whole.model().layers()[layer].mixer.block->maps().front().maps;
   };
   EXPECT_EQ(maps(0).size(), 2) << "no v_proj";
   EXPECT_EQ(maps(1).front()->out(), 2 * 4 * 16) << "queries and gates";

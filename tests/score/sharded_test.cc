@@ -124,7 +124,7 @@ std::int64_t query_rows(const model::Config& config) {
   return attention.heads * attention.head_dim;
 }
 std::int64_t query_rows(const model::Layer& layer) {
-  return layer.mixer->maps().front().maps.front()->weight.out();
+  return layer.mixer.block->maps().front().maps.front()->weight.out();
 }
 
 TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
@@ -153,7 +153,7 @@ TEST(ShardedModel, GroupsOfRanksHoldTheirExperts) {
   for (int rank = 0; rank < 4; ++rank) {
     const model::Model& own = rank == 0 ? golden.model() : golden.others()->model(rank);
     const model::Shard& shard = own.shard();
-    const model::MoeBlock& block = *own.layers().front().feed_forward->moe_blocks().front();
+    const model::MoeBlock& block = *own.layers().front().feed_forward.block->moe_blocks().front();
     EXPECT_EQ(block.experts->experts, rank < 2 ? 3 : 2);
     EXPECT_EQ(block.experts->down[0].in(), config.moe.intermediate / 2);
     for (std::int64_t e = shard.experts.experts.begin; e < shard.experts.experts.end; ++e)

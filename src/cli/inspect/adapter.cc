@@ -84,25 +84,6 @@ Result<lora::Convention> convention_of(const tensor::Checkpoint& checkpoint) {
   return convention;
 }
 
-// Projections that a summary combines, and their name.
-struct Part {
-  std::string_view part;
-  std::string_view projection;
-};
-
-Part part_of(lora::Projection projection) {
-  static constexpr std::array<Part, lora::projection_count> parts = {{
-      {"attention", "q"},       {"attention", "k"},         {"attention", "v"},
-      {"attention", "o"},       {"attention", "q_a"},       {"attention", "q_b"},
-      {"attention", "kv_a"},    {"attention", "kv_b"},      {"dense block", "gate"},
-      {"dense block", "up"},    {"dense block", "down"},    {"shared experts", "gate"},
-      {"shared experts", "up"}, {"shared experts", "down"}, {"shared experts", "weighing gate"},
-      {"router", ""},           {"experts", "gate"},        {"experts", "up"},
-      {"experts", "down"},      {"embedding", ""},          {"head", ""},
-  }};
-  return parts[static_cast<std::size_t>(projection)];
-}
-
 void add_sites(const lora::Adapter& adapter, Findings& findings) {
   struct Adapted {
     std::set<lora::Projection> projections;
@@ -111,7 +92,7 @@ void add_sites(const lora::Adapter& adapter, Findings& findings) {
   std::vector<std::string_view> order;
   std::map<std::string_view, Adapted> parts;
   for (const lora::SiteDelta& delta : adapter.sites) {
-    const std::string_view part = part_of(delta.site.projection).part;
+    const std::string_view part = lora::info(delta.site.projection).part;
     if (!parts.contains(part)) order.push_back(part);
     Adapted& adapted = parts[part];
     adapted.projections.insert(delta.site.projection);
@@ -125,7 +106,7 @@ void add_sites(const lora::Adapter& adapter, Findings& findings) {
     std::string text(part);
     for (const lora::Projection projection : adapted.projections) {
       projections.emplace_back(lora::name(projection));
-      const std::string_view own = part_of(projection).projection;
+      const std::string_view own = lora::info(projection).map;
       if (!own.empty()) text += cat(" ", own);
     }
     if (!adapted.layers.empty())

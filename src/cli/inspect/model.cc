@@ -169,10 +169,7 @@ Weights weights_of(const model::Model& model) {
   weights.add("embedding", model.embedding());
   if (model.head().weight.view().data != model.embedding().weight.view().data)
     weights.add("head", model.head());
-  for (const model::Layer& layer : model.layers()) {
-    weights.add(layer.input_norm.weight);
-    weights.add(layer.ffn_norm.weight);
-  }
+  model::for_each_norm(model.layers(), [&](const model::Vector& norm) { weights.add(norm); });
   model::for_each_block(model.layers(), [&](const model::Block& block) { weights.add(block); });
   model::for_each_moe(model.layers(), [&](const model::MoeBlock& block, std::size_t) {
     weights.add(*block.experts);
@@ -203,7 +200,7 @@ void add_weights(const model::Model& model, Findings& findings) {
                  cat(scaled, scaled == 1 ? " layer" : " layers", ", for --kv-dtype fp8"));
   findings.add_bytes("weight_bytes", weights.bytes);
   findings.add_bytes("cache_bytes_a_token",
-                     runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()) /
+                     runner::KvMemory::page_bytes(model.token_caches(), model.kv_type()) /
                          runner::KvMemory::page_tokens);
 }
 
@@ -325,7 +322,7 @@ Result<void> add_ranks(const fs::path& folder, const ComputeSettings& settings,
                                    .progress = {}}));
     const std::int64_t bytes = weights_of(*model).bytes;
     const std::int64_t token =
-        runner::KvMemory::page_bytes(model->cache_layouts(), model->kv_type()) /
+        runner::KvMemory::page_bytes(model->token_caches(), model->kv_type()) /
         runner::KvMemory::page_tokens;
     const std::string parts = model::describe(model->shard(), model->config());
     json::Object fields;

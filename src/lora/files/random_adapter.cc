@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t block_numbers = std::size_t{1} << 22;
 
-bool is_attention(Projection projection) { return projection <= Projection::kv_b; }
+bool is_attention(Projection projection) { return info(projection).part == "attention"; }
 
 // Matrices are cut from one random block, each at its own offset.
 class Factory {

@@ -153,8 +153,8 @@ void Builder::rotate(ValueId heads, const ops::RopeSpec& spec) {
                RotateOp{spec.pairs == ops::RopeSpec::Pairs::interleaved, found->value, heads});
 }
 
-void Builder::store(ValueId heads, std::int32_t layer, PageHalf half) {
-  list_.append({.reads = {heads}}, StoreOp{layer, half, heads});
+void Builder::store(ValueId heads, std::int32_t layer, std::size_t cache) {
+  list_.append({.reads = {heads}}, StoreOp{layer, cache, heads});
 }
 
 void Builder::round(ValueId x, ValueId out) {

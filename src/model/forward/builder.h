@@ -54,7 +54,7 @@ class Builder {
   void clip(ValueId x, float limit);
   // Nothing to do for a spec of 0 dims.
   void rotate(ValueId heads, const ops::RopeSpec& spec);
-  void store(ValueId heads, std::int32_t layer, PageHalf half);
+  void store(ValueId heads, std::int32_t layer, std::size_t cache);
   void round(ValueId x, ValueId out);
   // What stands in x becomes its sum over ranks; nothing to do on one rank. Returns x.
   ValueId sum_over_ranks(ValueId x);

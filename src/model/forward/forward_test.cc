@@ -83,10 +83,9 @@ class ForwardLists : public testing::Test {
     Ran ran{.out = {}, .pages = std::vector<float>(4 * page_tokens * width, 0), .launches = {}};
     const tensor::Shape pages{2, page_tokens, 2, head_dim};
     const std::array layers{
-        LayerPages{.keys = view(ran.pages, pages),
-                   .values = Tensor(reinterpret_cast<std::byte*>(ran.pages.data()) +
-                                        2 * page_tokens * width * sizeof(float),
-                                    DType::f32, pages)}};
+        LayerPages{view(ran.pages, pages), Tensor(reinterpret_cast<std::byte*>(ran.pages.data()) +
+                                                      2 * page_tokens * width * sizeof(float),
+                                                  DType::f32, pages)}};
     const std::array<std::int32_t, 2> seq_begin{0, rows};
     const std::array<std::int32_t, rows> positions{0, 1, 2, 3, 4};
     const std::array<std::int32_t, 1> table{1};
@@ -381,8 +380,8 @@ TEST_F(ForwardLists, ABiasIsNoLaunchOfItsOwnInALayer) {
         if (norms) pass.norm_in_place(head_norm, each);
       }
       for (const ValueId each : {q, k}) pass.rotate(each, rope.spec);
-      pass.store(k, 0, PageHalf::keys);
-      pass.store(v, 0, PageHalf::values);
+      pass.store(k, 0, keys_cache);
+      pass.store(v, 0, values_cache);
       const ValueId queries = pass.value("queries", DType::f32, width);
       pass.round(q, list.split_heads(queries, 2));
       const ValueId sum = pass.add(x, pass.linear(second, queries, "attention"));
@@ -411,7 +410,7 @@ TEST_F(ForwardLists, ABiasOfMoreThanTheHeadsIsAddedBeforeThem) {
     const ValueId q = list.split_heads(list.columns(maps[0], head_dim, head_dim), 1);
     const ValueId k = list.split_heads(maps[1], 2);
     for (const ValueId each : {q, k}) pass.rotate(each, rope.spec);
-    pass.store(k, 0, PageHalf::keys);
+    pass.store(k, 0, keys_cache);
     const ValueId queries = pass.value("queries", DType::f32, head_dim);
     pass.round(q, list.split_heads(queries, 1));
     pass.list().set_external(pass.linear(narrow, queries, "y"), 1);
@@ -616,7 +615,7 @@ TEST_F(ForwardLists, KeysWithASecondReaderSurvive) {
       const ValueId k = list.split_heads(maps[1], 2);
       for (const ValueId each : {q, k}) pass.norm_in_place(head_norm, each);
       for (const ValueId each : {q, k}) pass.rotate(each, rope.spec);
-      pass.store(k, 0, PageHalf::keys);
+      pass.store(k, 0, keys_cache);
       const ValueId queries = pass.value("queries", DType::f32, width);
       pass.round(q, list.split_heads(queries, 2));
       list.set_external(queries, 1);

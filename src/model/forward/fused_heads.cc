@@ -101,7 +101,7 @@ ops::HeadsCall heads_call(const HeadOps& heads, const Frame& frame) {
       rope = {.cos_sin = frame.whole(head.rotate->cos_sin),
               .interleaved = head.rotate->interleaved};
     }
-    if (head.store != nullptr) all[i].pages = pages_of(*head.store, frame);
+    if (head.store != nullptr) all[i].pages = pages_of(head.store->layer, head.store->cache, frame);
     if (head.round != nullptr) {
       all[i].out = frame.whole(head.round->out);
     } else if (head.store == nullptr) {
@@ -184,7 +184,7 @@ void run_latent_rows(Ops ops, const Frame& frame, const kernels::Ahead&) {
                        .norm = {.weight = norm.norm.weight.data(), .options = norm.norm.options()},
                        .q = frame.whole(round.x),
                        .out = frame.whole(round.out)},
-                      pages_of(store, frame));
+                      pages_of(store.layer, store.cache, frame));
 }
 
 }  // namespace motley::model

@@ -6,6 +6,7 @@
 #include "dist/communicator.h"
 #include "model/linear.h"
 #include "model/rope_table.h"
+#include "model/step.h"
 #include "moe/backend.h"
 #include "moe/router.h"
 #include "ops/activation.h"
@@ -85,12 +86,11 @@ struct RotateOp {
   bool interleaved = false;
   ValueId cos_sin = ops::no_value, x = ops::no_value;
 };
-enum class PageHalf : std::uint8_t { keys, values };
-// Stores heads in the layer's KV memory.
+// Stores heads in one of the layer's caches.
 struct StoreOp {
   static constexpr OpKind kind = OpKind::store;
   std::int32_t layer = 0;
-  PageHalf half = PageHalf::keys;
+  std::size_t cache = keys_cache;
   ValueId x = ops::no_value;
 };
 // out = x, rounded to out's type.

@@ -109,7 +109,8 @@ void run(const RotateOp& op, const Frame& frame) {
 }
 
 void run(const StoreOp& op, const Frame& frame) {
-  const ops::PreparedHeads heads{.x = frame.whole(op.x), .pages = pages_of(op, frame)};
+  const ops::PreparedHeads heads{.x = frame.whole(op.x),
+                                 .pages = pages_of(op.layer, op.cache, frame)};
   ops::prepare_heads(frame.context, {frame.context, frame.rows(), {}, std::span(&heads, 1)});
 }
 
@@ -162,10 +163,10 @@ void run(const DeltaGatesOp& op, const Frame& frame) {
 }
 
 void run(const AttendOp& op, const Frame& frame) {
-  const LayerPages& pages = frame.batch.pages[static_cast<std::size_t>(op.layer)];
-  const ops::KvPages values =
-      op.values_in_keys > 0 ? ops::values_in_keys(pages.keys, op.values_in_keys) : pages.values;
-  ops::attention(frame.context, frame.rows(), frame.whole(op.queries), {pages.keys, values},
+  const ops::KvPages& keys = pages_of(op.layer, keys_cache, frame);
+  const ops::KvPages values = op.values_in_keys > 0 ? ops::values_in_keys(keys, op.values_in_keys)
+                                                    : pages_of(op.layer, values_cache, frame);
+  ops::attention(frame.context, frame.rows(), frame.whole(op.queries), {keys, values},
                  {.scale = op.scale,
                   .window = op.window,
                   .sinks = op.sinks,
@@ -193,8 +194,7 @@ void run(const AdaptPerHeadOp& op, const Frame& frame) {
 
 void run(const GatherOp& op, const Frame& frame) {
   const bool adapted = frame.batch.mixes.batch != nullptr;
-  ops::gather_kv(frame.context, frame.rows(),
-                 frame.batch.pages[static_cast<std::size_t>(op.layer)].keys,
+  ops::gather_kv(frame.context, frame.rows(), pages_of(op.layer, keys_cache, frame),
                  {.begin = frame.batch.position_begin,
                   .out = frame.at(op.latents),
                   .labels = adapted ? frame.batch.mixes.labels : nullptr,
@@ -293,11 +293,10 @@ void run_as(const ops::Op& op, const Frame& frame) {
 
 }  // namespace
 
-ops::KvPages pages_of(const StoreOp& op, const Frame& frame) {
-  const LayerPages& pages = frame.batch.pages[static_cast<std::size_t>(op.layer)];
-  const ops::KvPages& half = op.half == PageHalf::keys ? pages.keys : pages.values;
-  MOTLEY_CHECK(half.stored(), "a layer keeps what it stores");
-  return half;
+const ops::KvPages& pages_of(std::int32_t layer, std::size_t cache, const Frame& frame) {
+  const LayerPages& pages = frame.batch.pages[static_cast<std::size_t>(layer)];
+  MOTLEY_CHECK(cache < pages.size(), "a layer keeps what it stores and reads");
+  return pages[cache];
 }
 
 lora::AdaptedLinear adapted(const AdaptOp& op, const Frame& frame) {

@@ -12,7 +12,7 @@ namespace motley::model {
 void run_op(const ops::LiveOp& live, const Frame& frame);
 
 // Parts of ops that fused launches use:
-ops::KvPages pages_of(const StoreOp& op, const Frame& frame);
+const ops::KvPages& pages_of(std::int32_t layer, std::size_t cache, const Frame& frame);
 ops::TakenInputs taken_inputs(const ArrangeInputsOp& op, const Frame& frame);
 lora::AdaptedLinear adapted(const AdaptOp& op, const Frame& frame);
 moe::Routing routing(const RouteOp& op, const Frame& frame);

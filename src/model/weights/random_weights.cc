@@ -211,9 +211,21 @@ Result<tensor::ConstTensor> RandomWeights::tensor(std::string_view name,
   return tensor::ConstTensor(block + place_for(seed_of(name), bytes, weights_), DType::bf16, shape);
 }
 
+namespace {
+
+// "input_layernorm.weight", "post_feedforward_layernorm_1.weight"
+bool is_norm(std::string_view name) {
+  if (!name.ends_with(".weight")) return false;
+  name.remove_suffix(std::string_view(".weight").size());
+  const std::size_t dot = name.rfind('.');
+  return name.find("norm", dot == std::string_view::npos ? 0 : dot) != std::string_view::npos;
+}
+
+}  // namespace
+
 std::vector<float> RandomWeights::numbers(std::string_view name, std::int64_t count) const {
   std::vector<float> values(static_cast<std::size_t>(count));
-  if (name.ends_with("norm.weight")) {
+  if (is_norm(name)) {
     std::ranges::fill(values, 1.0F);
   } else if (!name.ends_with("e_score_correction_bias")) {
     const std::uint64_t seed = seed_of(name);

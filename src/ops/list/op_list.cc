@@ -37,6 +37,7 @@ std::string_view name(OpKind kind) {
                                                               "norm_over_ranks",
                                                               "input_maxima_over_ranks",
                                                               "gather_over_ranks"};
+  static_assert(!names.back().empty(), "a name for each kind");
   return names[static_cast<std::size_t>(kind)];
 }
 

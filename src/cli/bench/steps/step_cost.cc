@@ -42,20 +42,20 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
   const auto rows = static_cast<double>(shape.rows());
   Sum sum{.cost = {}, .rows = rows};
   model::for_each_block(model.layers(), [&](const model::Block& block) { sum.add(block); });
-  for (std::size_t index = 0; index < model.layers().size(); ++index) {
-    const model::Mixer::Cost cost = model.layers()[index].mixer->cost(
-        {.sequences = shape.sequences, .tokens = shape.tokens, .length = shape.length});
-    const model::CacheLayout& cache = model.cache_layouts()[index];
+  model::for_each_mixer(model.layers(), [&](const model::Mixer& mixer, std::size_t layer) {
+    const model::Mixer::Cost cost =
+        mixer.cost({.sequences = shape.sequences, .tokens = shape.tokens, .length = shape.length});
+    const model::TokenCaches& caches = model.token_caches()[layer];
     const std::int64_t token_bytes =
-        runner::KvMemory::page_bytes(std::span(&cache, 1), model.kv_type()) /
+        runner::KvMemory::page_bytes(std::span(&caches, 1), model.kv_type()) /
         runner::KvMemory::page_tokens;
     sum.cost.bytes += cost.tokens_read * static_cast<double>(token_bytes);
-    const model::StateShape& state = model.state_shapes()[index];
+    const model::StateShape& state = model.state_shapes()[layer];
     sum.cost.bytes +=
         cost.states_read *
         static_cast<double>(runner::StateMemory::snapshot_bytes(std::span(&state, 1)));
     sum.cost.operations += cost.operations;
-  }
+  });
   double expert_bytes = 0;
   double choices = 0;  // experts that a row chooses, over all layers
   model::for_each_moe(model.layers(), [&](const MoeBlock& block, std::size_t) {

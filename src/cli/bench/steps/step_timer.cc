@@ -1,6 +1,7 @@
 #include "cli/bench/steps/step_timer.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/cat.h"
 #include "base/number_types.h"
@@ -39,6 +40,30 @@ std::vector<std::byte> block_of_codes() {
   return block;
 }
 
+// Numbers of a type for caches of any length, again and again the same.
+class Filling {
+ public:
+  explicit Filling(DType type)
+      : block_(type == DType::f8_e4m3 ? block_of_codes()
+               : type == DType::f32   ? random_block<float>()
+                                      : random_block<bf16>()) {}
+
+  // The first copy is the source of the others, because the device copies faster than the host.
+  Result<void> fill(const tensor::Tensor& pages, tensor::Stream& stream) {
+    const auto bytes = static_cast<std::size_t>(pages.byte_count());
+    for (std::size_t at = 0; at < bytes; at += block_.size()) {
+      std::byte* const to = pages.bytes() + at;
+      MOTLEY_TRY_VOID(stream.copy(to, from_, std::min(block_.size(), bytes - at)));
+      if (from_ == block_.data() && bytes >= block_.size()) from_ = to;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::byte> block_;
+  const std::byte* from_ = block_.data();
+};
+
 }  // namespace
 
 Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
@@ -51,17 +76,18 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
       options.max_sequences * runner::KvMemory::pages_for(options.length) +
       options.max_rows / options.max_tokens * runner::KvMemory::pages_for(options.max_tokens) +
       2 * options.max_sequences;
-  const auto bytes = static_cast<std::uint64_t>(
-      pages * runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()));
-  MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
-  if (bytes > memory.available)
-    return Error(ErrorCode::out_of_memory,
-                 cat("keys and values of ", options.max_sequences, " sequences take ",
-                     format_bytes(bytes), ", and ", format_bytes(memory.available), " are left"),
-                 device.description(), "use a smaller batch, --context or --layers");
   // Graphs are padded to more rows.
   const std::int64_t sequences =
       options.max_sequences <= 8 ? options.max_sequences : (options.max_sequences + 63) / 64 * 64;
+  const auto bytes = static_cast<std::uint64_t>(
+      pages * runner::KvMemory::page_bytes(model.token_caches(), model.kv_type()) +
+      sequences * runner::StateMemory::slot_bytes(model.state_shapes()));
+  MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
+  if (bytes > memory.available)
+    return Error(ErrorCode::out_of_memory,
+                 cat("what layers keep of ", options.max_sequences, " sequences takes ",
+                     format_bytes(bytes), ", and ", format_bytes(memory.available), " are left"),
+                 device.description(), "use a smaller batch, --context or --layers");
   const int rank = adapters == nullptr ? 1 : adapters->largest_rank();
   runner::Runner::Options steps{.max_rows = std::max(options.max_rows, sequences),
                                 .max_sequences = sequences,
@@ -92,18 +118,15 @@ Result<void> StepTimer::fill_pages() {
 }
 
 Result<void> StepTimer::fill_pages_of(runner::Runner& runner) {
-  const std::vector<std::byte> block = model_->kv_type() == DType::f8_e4m3 ? block_of_codes()
-                                       : model_->exact()                   ? random_block<float>()
-                                                                           : random_block<bf16>();
+  std::map<DType, Filling> of_type;
   tensor::Stream& stream = runner.stream();
-  // The first copy is the source of the others, because the device copies faster than the host.
-  const std::byte* from = block.data();
-  for (const tensor::Tensor& pages : runner.kv().memory()) {
-    const auto bytes = static_cast<std::size_t>(pages.byte_count());
-    for (std::size_t at = 0; at < bytes; at += block.size()) {
-      std::byte* const to = pages.bytes() + at;
-      MOTLEY_TRY_VOID(stream.copy(to, from, std::min(block.size(), bytes - at)));
-      if (from == block.data() && bytes >= block.size()) from = to;
+  const std::span<const tensor::Tensor> memory = runner.kv().memory();
+  std::size_t next = 0;
+  for (const model::LayerPages& layer : runner.kv().layers()) {
+    for (const ops::KvPages& cache : layer) {
+      const DType type = cache.numbers.dtype();
+      Filling& filling = of_type.try_emplace(type, type).first->second;
+      MOTLEY_TRY_VOID(filling.fill(memory[next++], stream));
     }
   }
   return stream.synchronize();

@@ -94,7 +94,7 @@ struct CodeRows {
   static constexpr int lanes_of_row = columns / 16;
   static constexpr int rows_at_once = 32 / lanes_of_row;
   static constexpr int loads = S::unit_rows / rows_at_once;
-  static_assert(lanes_of_row <= 32 && S::unit_rows % rows_at_once == 0);
+  static_assert(32 % lanes_of_row == 0 && S::unit_rows % rows_at_once == 0, "no lane is left over");
 
   const std::uint8_t* codes;  // of this lane, in the first rows
   std::int64_t stride;

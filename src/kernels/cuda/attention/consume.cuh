@@ -136,12 +136,13 @@ __device__ inline void gate_tile(const TileParams& p, Sums<S>& sums, const Threa
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (rows.row[r] < 0) continue;
+    const float* const gates = gates_of(p.gates, rows.row[r], rows.head[r]) + column;
 #pragma unroll
     for (int i = 0; i < S::own_values / 8; ++i) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float& sum = sums.own[4 * i + 2 * r + j];
-        sum = gated(p.gates, {rows.row[r], rows.head[r], column + 8 * i + j}, sum);
+        sum = gated(__ldg(gates + 8 * i + j), sum);
       }
     }
   }
@@ -238,7 +239,10 @@ struct Attend {
   __device__ void issue_values(const std::uint32_t (&weights)[count][4], bool accumulate) {
     if constexpr (!S::latent) bar_wait(c.ring.values.full(), c.ring.values.parity);
     std::uint32_t values = S::latent ? c.ring.keys.block() : c.ring.values.block();
-    if constexpr (S::halves) values += c.warpgroup * (S::own_values / 64) * S::panel_bytes;
+    if constexpr (S::halves) {
+      static_assert(S::own_values % 64 == 0, "each warpgroup has whole panels of values");
+      values += c.warpgroup * (S::own_values / 64) * S::panel_bytes;
+    }
     add_values<S>(sums.own, weights, values, accumulate);
     mma_commit();
   }
@@ -396,7 +400,8 @@ struct Attend {
       if (arrives_last<S>(p, item, c.verdict)) join_units<S>(p, item);
     } else {
       collect(sums);
-      if (p.gates.data != nullptr) gate_tile<S>(p, sums, rows, column());
+      if constexpr (S::gates)
+        if (p.gates.data != nullptr) gate_tile<S>(p, sums, rows, column());
       store_tile<S>(p, sums, rows, column());
     }
   }

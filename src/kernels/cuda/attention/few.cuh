@@ -348,14 +348,32 @@ struct AttendFew {
       }
       return;
     }
-    if (p.gates.data == nullptr) {
-      store<false>();
-    } else {
-      store<true>();
+    if constexpr (S::gates)
+      if (p.gates.data != nullptr) gate();
+    store();
+  }
+
+  // Number i of a panel.
+  __device__ float& sum(int h, int i) { return S::folds ? all[S::folds ? h : 0][i] : own[h][i]; }
+
+  __device__ void gate() {
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      const int packed = packed_of(c);
+      if (packed >= item.rows) continue;
+      const int token = token_of(p, packed);
+      const float* const gates = gates_of(p.gates, item.first_row + token, head_of(packed, token));
+#pragma unroll
+      for (int h = 0; h < panels; ++h) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float& at = sum(h, 4 * (c / 2) + c % 2 + 2 * r);
+          at = gated(__ldg(gates + value_column(h, r)), at);
+        }
+      }
     }
   }
 
-  template <bool has_gates>
   __device__ void store() {
 #pragma unroll
     for (int c = 0; c < columns; ++c) {
@@ -369,12 +387,7 @@ struct AttendFew {
       for (int h = 0; h < panels; ++h) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const float* const sums = S::folds ? all[S::folds ? h : 0] : own[h];
-          float sum = sums[4 * (c / 2) + c % 2 + 2 * r];
-          if constexpr (has_gates)
-            sum = gated(p.gates,
-                        {item.first_row + token, head_of(packed, token), value_column(h, r)}, sum);
-          const float value = __fmul_rn(sum, inverse);
+          const float value = __fmul_rn(sum(h, 4 * (c / 2) + c % 2 + 2 * r), inverse);
           const std::int64_t to = at + value_column(h, r);
           if (p.out_f32) {
             static_cast<float*>(p.out)[to] = value;

@@ -7,6 +7,10 @@ namespace motley::kernels::cuda::tiles {
 
 // A latent is key and value: the values are the first columns of the keys.
 constexpr std::int64_t latent_width = 576;
+// Whether gates can multiply a result: their code would cost other heads time, also unused.
+constexpr bool takes_gates(std::int64_t key_width, std::int64_t value_width) {
+  return key_width == value_width;
+}
 // Whether registers hold the sums of earlier units next to those of the current one, in the kernels
 // of many rows. Kernels of few rows follow them, for the same order of sums.
 constexpr bool keeps_units(std::int64_t value_columns) { return value_columns <= 256; }

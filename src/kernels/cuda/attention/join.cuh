@@ -145,10 +145,10 @@ __device__ inline void join_units(const TileParams& p, const Item& item, int sha
       if (first + w * S::consumers >= count) continue;
       const float factor = final_factor<S>(p, seen[w].total);
       const int out_row = item.first_row + token[w];
-      if (p.gates.data != nullptr) {
+      if (S::gates && p.gates.data != nullptr) {
+        const float* const gates = gates_of(p.gates, out_row, head[w]) + column[w];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          sum[w][i] = gated(p.gates, {out_row, head[w], column[w] + i}, sum[w][i]);
+        for (int i = 0; i < 4; ++i) sum[w][i] = gated(__ldg(gates + i), sum[w][i]);
       }
       store_two(p, out_row, head[w], column[w], __fmul_rn(sum[w][0], factor),
                 __fmul_rn(sum[w][1], factor));

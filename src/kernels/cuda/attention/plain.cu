@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
   for (int c = 0; c < columns_each; ++c) {
     const int i = t + c * plain_threads;
     if (i >= p.value_width) continue;
-    if (p.gates.data != nullptr) sums[c] = gated(p.gates, {row, head, i}, sums[c]);
+    if (p.gates.data != nullptr)
+      sums[c] *= 1.0F / (1.0F + expf(-__ldg(gates_of(p.gates, row, head) + i)));
     const float value = sums[c] * factor;
     if (p.out_type == DType::f32) {
       static_cast<float*>(p.out)[at + i] = value;

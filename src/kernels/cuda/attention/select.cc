@@ -45,6 +45,8 @@ Support takes_tiles(const AttentionKernel& kernel, const Attention& p, DType pag
     return Support::no("it copies keys and values that begin on 16 bytes");
   if (p.key_width == latent_width && p.v.data != p.k.data)
     return Support::no("it takes values that lie in their keys");
+  if (p.gates.data != nullptr && !tiles::takes_gates(p.key_width, p.value_width))
+    return Support::no("it takes gates of heads whose keys are as wide as their values");
   if (!copies_rows(p)) return Support::no("it takes queries and results that begin on 16 bytes");
   if (!(p.scale > 0)) return Support::no("it takes a scale above zero");
   return Support::yes();

@@ -248,6 +248,20 @@ TEST(SelectAttention, RefusalsAreWords) {
   EXPECT_THAT(all, HasSubstr("few_8: it takes keys of 64 and values of 64"));
 }
 
+TEST(SelectAttention, GatesAreOfHeadsWithEqualWidths) {
+  const float gate = 0;
+  for (const std::int64_t width : {64, 128, 256, 512}) {
+    Attention p = attention_of({.key_width = width, .value_width = width});
+    const Attention without = p;
+    p.gates.data = &gate;
+    EXPECT_EQ(select_attention(p).span()[0].kernel, select_attention(without).span()[0].kernel);
+  }
+  Attention latent = attention_of({.key_width = 576, .value_width = 512});
+  latent.gates.data = &gate;
+  EXPECT_EQ(select_attention(latent).span()[0].kernel, &plain_attention);
+  EXPECT_THAT(refusals(latent), HasSubstr("it takes gates of heads whose keys are as wide"));
+}
+
 // The descriptor's tile rows agree with the instance and the bound of the launch.
 TEST(SelectAttention, DescriptorsAgreeWithTheirInstances) {
   for (const AttentionThreshold& row : attention_thresholds) {

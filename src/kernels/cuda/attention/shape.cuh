@@ -29,6 +29,7 @@ struct Shape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns == latent_width;
+  static constexpr bool gates = takes_gates(key_columns, value_columns);
   static constexpr bool coded = false;  // codes.cuh
   static constexpr bool folds = in_units && keeps_units(value_columns);
   static constexpr bool halves = halves_columns(value_columns, in_units);
@@ -80,6 +81,7 @@ struct FewShape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns == latent_width;
+  static constexpr bool gates = takes_gates(key_columns, value_columns);
   static constexpr bool coded = false;
   static constexpr bool folds = keeps_units(value_columns);
   static constexpr int block = 64;

@@ -41,8 +41,10 @@ __host__ __device__ int heads_together(const Heads& h) { return 256 / static_cas
 // ---- heads held in registers ----
 
 // Processes `rounds` times as many heads of a row as the warp holds at once, from `first` on, or
-// all that are left. Their loads are in flight together.
-template <class X, int rounds>
+// all that are left. Their loads are in flight together. `whole`: what is rotated is the whole
+// head, not numbers of its first half; a kernel of its own, since one row waits for a kernel's
+// code.
+template <class X, int rounds, bool whole>
 __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first) {
   const auto width = static_cast<int>(h.width);
   const int half = width / 2;
@@ -70,12 +72,11 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
     const X* const own = x + i * together * h.x_head_stride;
     values[i] = {load_vec4<true>(own, at, half), load_vec4<true>(own + half, at, half)};
   }
-  const auto pairs = static_cast<int>(h.pairs);
-  const bool whole = pairs == half;
+  const int pairs = whole ? half : static_cast<int>(h.pairs);
   Halves cos_sin{};
-  if (h.cos_sin != nullptr && at < 2 * pairs) {
+  if (h.cos_sin != nullptr && (whole || at < 2 * pairs)) {
     const float* const cosines = h.cos_sin + static_cast<std::int64_t>(row) * 2 * pairs;
-    const int pair = at < pairs ? at : at - pairs;
+    const int pair = whole || at < pairs ? at : at - pairs;
     cos_sin = {load_vec4<true>(cosines, pair, pairs),
                load_vec4<true>(cosines + pairs, pair, pairs)};
   }
@@ -95,8 +96,12 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
       round_as<X>(value.low);
       round_as<X>(value.high);
     }
-    if (h.cos_sin != nullptr)
-      whole ? rotate<X>(value, cos_sin) : rotate_first<X>(value, cos_sin, at, pairs);
+    if (h.cos_sin != nullptr) {
+      if constexpr (whole)
+        rotate<X>(value, cos_sin);
+      else
+        rotate_first<X>(value, cos_sin, at, pairs);
+    }
     if (coded)  // all lanes take part
       write_codes(h.pages, p.table, place, own < heads ? own : -1, at, half, lanes, value);
     if (own >= heads) continue;
@@ -110,7 +115,7 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
 }
 
 // One warp has a run of heads of one part.
-template <int rounds>
+template <int rounds, bool whole>
 __global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant__ Parts p) {
   launch_dependents();
   const int index = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / 32;
@@ -124,9 +129,9 @@ __global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant
   const Heads& h = p.all[part];
   const int first = run * rounds * heads_together(h);
   if (h.x_type == DType::f32) {
-    prepare_held<float, rounds>(p, h, row, first);
+    prepare_held<float, rounds, whole>(p, h, row, first);
   } else {
-    prepare_held<bf16, rounds>(p, h, row, first);
+    prepare_held<bf16, rounds, whole>(p, h, row, first);
   }
 }
 
@@ -270,7 +275,7 @@ bool heads_take_vec4(const Heads& h) {
          pages && out;
 }
 
-template <int rounds>
+template <int rounds, bool whole>
 void launch_runs(Parts& parts, StreamHandle stream) {
   for (int i = 0; i < parts.count; ++i) {
     const int each = rounds * heads_together(parts.all[i]);
@@ -278,7 +283,7 @@ void launch_runs(Parts& parts, StreamHandle stream) {
                        (i > 0 ? parts.end_run[i - 1] : 0);
   }
   const std::int64_t all = parts.rows * parts.end_run[parts.count - 1];
-  launch("prepare_heads", prepare_runs<rounds>,
+  launch("prepare_heads", prepare_runs<rounds, whole>,
          {.grid = static_cast<unsigned>((all + warps - 1) / warps), .threads = 32 * warps}, stream,
          parts);
 }
@@ -324,13 +329,22 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
     parts.end_head[at] = h.heads + (at > 0 ? parts.end_head[at - 1] : 0);
   }
   if (parts.count == 0 || params.rows <= 0) return;
-  if (std::all_of(parts.all, parts.all + parts.count, lanes_hold)) {
+  const auto all_parts = [&](auto&& holds) {
+    return std::all_of(parts.all, parts.all + parts.count, holds);
+  };
+  const auto rotates = [&](bool whole) {
+    return all_parts(
+        [&](const Heads& h) { return h.cos_sin == nullptr || (2 * h.pairs == h.width) == whole; });
+  };
+  const bool whole = rotates(true);
+  if (all_parts(lanes_hold) && (whole || rotates(false))) {
     // One round of heads per warp, until there are far more than enough warps
     // (bench/results/2026-11-29-heads-in-registers.md).
     constexpr std::int64_t many_heads = 1 << 16;
-    if (params.rows * parts.end_head[parts.count - 1] < many_heads)
-      return launch_runs<1>(parts, stream);
-    return launch_runs<4>(parts, stream);
+    const bool many = params.rows * parts.end_head[parts.count - 1] >= many_heads;
+    const auto runs = whole ? (many ? launch_runs<4, true> : launch_runs<1, true>)
+                            : (many ? launch_runs<4, false> : launch_runs<1, false>);
+    return runs(parts, stream);
   }
   const std::int64_t all = params.rows * parts.end_head[parts.count - 1];
   launch("prepare_heads", prepare_parts,

@@ -20,8 +20,8 @@ __device__ inline void widen_b(std::uint32_t tile, int warpgroup) {
                   widen_f8_x8(make_uint2(numbers[0], numbers[1]), __float2bfloat162_rn(scale)));
 }
 
-// The same for all of a warpgroup's tiles in a stage, before products read them. A call: inlined, it
-// would take registers from the loops around it.
+// The same for all of a warpgroup's tiles in a stage, before products read them. A call: inlined,
+// it would take registers from the loops around it.
 template <class S>
 __device__ __noinline__ void widen_stage_of_b(std::uint32_t tiles, int steps, int warpgroup) {
 #pragma unroll 1

@@ -41,8 +41,8 @@ using PlanMemory = std::conditional_t<
 // `dynamic_memory`: where the stages may begin.
 template <class S>
 __device__ inline Pipelines pipelines_of(const LaunchParams& l, std::uint32_t dynamic_memory) {
-  __shared__ std::uint64_t bars[2 * max_stages + 2 * item_slots + permute_lanes +
-                                (S::lora ? max_stages : 0)];
+  __shared__ std::uint64_t
+      bars[2 * max_stages + 2 * item_slots + permute_lanes + (S::lora ? max_stages : 0)];
   __shared__ Item items[item_slots];
   __shared__ int stage_steps[max_stages];
   Pipelines pipelines;

@@ -104,8 +104,7 @@ struct KernelMaps {
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
 // through k in the same order, so that results do not depend on the shape. `small`: for few tokens.
-template <PackedFormat Format, int warpgroups_, int blocks_, bool lora_,
-          bool small_ = blocks_ == 1>
+template <PackedFormat Format, int warpgroups_, int blocks_, bool lora_, bool small_ = blocks_ == 1>
 struct TileShape {
   static constexpr BlobLayout layout = Format::layout;
   using Decoder = typename Format::Decoder;
