@@ -42,11 +42,29 @@ constexpr auto look_up_loading = std::chrono::milliseconds(20);
 // For threads to end and for memory to be freed, after the last answer.
 constexpr auto end_time = std::chrono::seconds(15);
 
+struct KeyFiles {
+  std::optional<std::filesystem::path> plain, holders;
+
+  bool given() const { return plain || holders; }
+  Result<server::ApiKeys> read() const {
+    server::ApiKeys keys;
+    if (holders) {
+      MOTLEY_TRY(keys, server::ApiKeys::load_holders(*holders));
+    }
+    if (plain) {
+      MOTLEY_TRY(server::ApiKeys others, server::ApiKeys::load(*plain));
+      if (auto added = keys.add(std::move(others)); !added.ok())
+        return std::move(added).error().within(plain->string());
+    }
+    return keys;
+  }
+};
+
 struct Settings {
   ModelSettings model;
   server::HttpServer::Options http;
   server::ApiKeys keys;
-  std::optional<std::filesystem::path> key_file;
+  KeyFiles key_files;
   std::vector<std::string> cors_origins;
   std::chrono::seconds drain_timeout{};
   std::chrono::seconds watchdog{};  // 0: none
@@ -126,10 +144,10 @@ Result<Settings> read_settings(const Arguments& arguments) {
                    "--adapter-root", "name one that is there");
     settings.adapter_root = *root;
   }
-  if (const std::string* const file = arguments.value("--api-key-file")) {
-    MOTLEY_TRY(settings.keys, server::ApiKeys::load(*file));
-    settings.key_file = *file;
-  }
+  if (const std::string* const file = arguments.value("--api-key-file"))
+    settings.key_files.plain = *file;
+  if (const std::string* const file = arguments.value("--keys")) settings.key_files.holders = *file;
+  MOTLEY_TRY(settings.keys, settings.key_files.read());
   return settings;
 }
 
@@ -194,7 +212,7 @@ void announce(Output output, const Settings& settings, std::uint16_t port) {
 struct Serving {
   const HeldSignals& signals;
   ForcedEnd& forced_end;
-  const std::optional<std::filesystem::path>& key_file;
+  const KeyFiles& key_files;
   engine::Engine& engine;
   server::Service& service;
   server::HttpServer& http;
@@ -214,9 +232,10 @@ void report_lost(const engine::Engine& engine, std::set<int>& reported) {
 
 // At SIGHUP. Requests that are running keep what their old keys allowed.
 void read_keys_again(const Serving& serving) {
-  if (!serving.key_file)
-    return log::info("serve.hangup_ignored", {{"why", "there is no --api-key-file to read again"}});
-  auto keys = within_memory([&] { return server::ApiKeys::load(*serving.key_file); });
+  if (!serving.key_files.given())
+    return log::info("serve.hangup_ignored",
+                     {{"why", "there is no --keys or --api-key-file to read again"}});
+  auto keys = within_memory([&] { return serving.key_files.read(); });
   if (!keys.ok())
     return log::error("serve.keys_kept", {{"why", keys.error().message()},
                                           {"advice", "mend the file, and send SIGHUP again"}});
@@ -323,7 +342,7 @@ void warn_of_openness(const Settings& settings, const server::HttpServer& http) 
     log::warning("serve.open_to_network",
                  {{"host", settings.http.host},
                   {"effect", "every machine that can connect may use the server"},
-                  {"advice", "give --api-key-file, or listen on 127.0.0.1"}});
+                  {"advice", "give --api-key-file or --keys, or listen on 127.0.0.1"}});
   if (settings.adapter_loading && !settings.adapter_root)
     log::warning("serve.adapters_from_anywhere",
                  {{"advice", "give --adapter-root where clients are not yourself"}});
@@ -373,7 +392,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
 
   const Serving serving{.signals = signals,
                         .forced_end = forced_end,
-                        .key_file = settings.key_file,
+                        .key_files = settings.key_files,
                         .engine = engines->engine(),
                         .service = service,
                         .http = http,
@@ -429,6 +448,8 @@ Command serve_command() {
        "does not try each loaded adapter on a short prompt, to warn of one that changes nothing"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"},
+      {"--keys", "F",
+       "the same in JSON, with a name, a weight and the adapters of each key; see the guide"},
       {"--config", "FILE", "YAML or JSON of these options; the command line wins"}};
   options.push_back(template_option_spec());
   const std::vector<OptionSpec> model = model_option_specs();

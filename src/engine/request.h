@@ -44,7 +44,9 @@ struct Request {
   // Within the requests of its client: higher ones begin first, and may preempt running lower ones.
   int priority = 0;
   // The sender, for fairness between clients: an address without its port, or another identifier.
+  // Of weight 3 it gets three times the tokens of others.
   std::string client = {};
+  std::uint32_t client_weight = 1;
   // The server's own: appears in no count of requests and their tokens.
   bool internal = false;
   // Prompt pages are shared only among requests with the same salt.

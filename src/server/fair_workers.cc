@@ -8,7 +8,6 @@ namespace {
 
 // The cost of a task besides its bytes.
 constexpr std::size_t task_bytes = 4096;
-constexpr std::size_t swept_queues = 1024;
 
 }  // namespace
 
@@ -33,14 +32,14 @@ FairWorkers::~FairWorkers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-FairWorkers::Ticket FairWorkers::submit(const std::string& client, std::size_t bytes,
+FairWorkers::Ticket FairWorkers::submit(const Client& client, std::size_t bytes,
                                         std::function<void()> work) {
   auto task = std::make_shared<Task>(
       Task{.bytes = bytes, .large = bytes > options_.large_bytes, .work = std::move(work)});
   {
     const std::lock_guard lock(mutex_);
-    if (queues_.size() >= swept_queues) sweep_locked();
-    Queue& queue = queues_[client];
+    FairFlows<Queue>::Flow& queue = clients_.of(client.name);
+    queue.weight = client.weight;
     (task->large ? queue.large : queue.small).push_back(task);
   }
   changed_.notify_one();
@@ -57,14 +56,8 @@ void FairWorkers::hurry(const Ticket& ticket) {
   changed_.notify_one();
 }
 
-// Removes clients without tasks that are not ahead of others.
-void FairWorkers::sweep_locked() {
-  std::erase_if(queues_, [this](const auto& each) {
-    return each.second.small.empty() && each.second.large.empty() && each.second.next <= now_;
-  });
-}
-
-FairWorkers::Ticket FairWorkers::take_of_locked(Queue& queue) {
+// Null: none that may run now.
+FairWorkers::Ticket FairWorkers::first_of_locked(Queue& queue) const {
   const auto drop_taken = [](std::deque<Ticket>& tasks) {
     while (!tasks.empty() && tasks.front()->taken) tasks.pop_front();
   };
@@ -84,18 +77,11 @@ FairWorkers::Ticket FairWorkers::take_locked() {
     task->taken = true;
     return task;
   }
-  Queue* first = nullptr;
-  Ticket task;
-  for (auto& [client, queue] : queues_) {
-    if (first != nullptr && std::max(now_, first->next) <= std::max(now_, queue.next)) continue;
-    Ticket next = take_of_locked(queue);
-    if (next == nullptr) continue;
-    first = &queue;
-    task = std::move(next);
-  }
+  FairFlows<Queue>::Flow* const first =
+      clients_.first([this](Queue& queue) { return first_of_locked(queue) != nullptr; });
   if (first == nullptr) return nullptr;
-  now_ = std::max(now_, first->next);
-  first->next = now_ + task->bytes + task_bytes;
+  Ticket task = first_of_locked(*first);
+  clients_.begin(clients_.charge(*first, task->bytes + task_bytes));
   task->taken = true;
   return task;
 }

@@ -9,14 +9,15 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
+
+#include "base/fair_flows.h"
 
 namespace motley::server {
 
 // Threads for longer work: parsing, rendering, tokenising. Clients take turns, each getting as many
-// bytes as the others; a client's small tasks precede its large ones; and large tasks never occupy
-// all threads.
+// bytes as the others, times its weight; a client's small tasks precede its large ones; and large
+// tasks never occupy all threads.
 class FairWorkers {
  public:
   struct Options {
@@ -32,8 +33,12 @@ class FairWorkers {
   FairWorkers(const FairWorkers&) = delete;
   FairWorkers& operator=(const FairWorkers&) = delete;
 
+  struct Client {
+    std::string name;
+    std::uint32_t weight = 1;
+  };
   // `work` runs on one of the threads and must not throw; its time is proportional to `bytes`.
-  Ticket submit(const std::string& client, std::size_t bytes, std::function<void()> work);
+  Ticket submit(const Client& client, std::size_t bytes, std::function<void()> work);
   // Runs the task next, because little of it is left to do.
   void hurry(const Ticket& ticket);
 
@@ -41,14 +46,14 @@ class FairWorkers {
   struct Queue {
     std::deque<Ticket> small;
     std::deque<Ticket> large;
-    std::uint64_t next = 0;  // its next turn, in bytes
+
+    bool idle() const { return small.empty() && large.empty(); }
   };
 
   void work();
   Ticket take_locked();
-  Ticket take_of_locked(Queue& queue);
+  Ticket first_of_locked(Queue& queue) const;
   bool may_take_large_locked() const { return large_running_ < max_large_; }
-  void sweep_locked();
 
   Options options_;
   int max_large_;
@@ -56,8 +61,7 @@ class FairWorkers {
   std::condition_variable changed_;
   bool ending_ = false;
   int large_running_ = 0;
-  std::uint64_t now_ = 0;
-  std::unordered_map<std::string, Queue> queues_;
+  FairFlows<Queue> clients_;  // costs are in bytes
   std::deque<Ticket> hurried_;
   std::vector<std::thread> threads_;
 };

@@ -28,7 +28,7 @@ void expect_set(std::promise<void>& promise, const char* what) {
 class HeldWorkers {
  public:
   explicit HeldWorkers(int threads = 1) : workers_({.threads = threads}) {
-    workers_.submit("holder", 1, [this] {
+    workers_.submit({"holder"}, 1, [this] {
       holds_.set_value();
       release_.get_future().wait();
     });
@@ -37,7 +37,7 @@ class HeldWorkers {
 
   FairWorkers::Ticket add(const std::string& client, std::size_t bytes, const std::string& name) {
     ++tasks_;
-    return workers_.submit(client, bytes, [this, name] {
+    return workers_.submit({client}, bytes, [this, name] {
       const std::lock_guard lock(mutex_);
       order_.push_back(name);
       if (--tasks_ == 0) done_.set_value();
@@ -104,12 +104,12 @@ TEST(FairWorkers, LargeTasksLeaveAThreadToTheSmall) {
   int large_tasks = 3;
   FairWorkers workers({.threads = 2});  // last, so that it is destroyed first
   for (int i = 0; i < 3; ++i) {
-    workers.submit("a", large, [&] {
+    workers.submit({"a"}, large, [&] {
       held.wait();
       if (--large_tasks == 0) ended.set_value();  // one at a time
     });
   }
-  workers.submit("b", 1, [&] { small.set_value(); });
+  workers.submit({"b"}, 1, [&] { small.set_value(); });
   expect_set(small, "a small task while large ones run");
   EXPECT_EQ(large_tasks, 3) << "they wait";
   release.set_value();

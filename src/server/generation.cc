@@ -85,7 +85,8 @@ class Generation {
   Error refused(const Error& error, std::span<const engine::ScaledAdapter> named) const {
     Error seen = as_clients_see(error, {});
     if (error.code() != ErrorCode::not_found) return seen;
-    const auto known = engine_.adapters();
+    auto known = engine_.adapters();
+    std::erase_if(known, [&](const auto& each) { return !exchange_.request().may_use(each.name); });
     const auto unknown = std::ranges::find_if(named, [&](const engine::ScaledAdapter& each) {
       return std::ranges::find(known, each.name, &engine::AdapterInfo::name) == known.end();
     });

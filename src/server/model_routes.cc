@@ -35,12 +35,6 @@ std::string unescaped(std::string_view text) {
   return result;
 }
 
-Error unknown_model(std::string_view id, std::string_view base,
-                    std::span<const engine::AdapterInfo> adapters) {
-  return {ErrorCode::not_found, cat("no model ", quote(id)), "model",
-          model_advice(id, base, adapters)};
-}
-
 // Fields with paths on the server, which no answer shows.
 constexpr std::array<std::string_view, 5> path_fields = {
     "name_or_path", "vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file"};
@@ -102,7 +96,7 @@ asio::awaitable<void> Service::list_models(Exchange& exchange) {
   json::Array list{model_object(options_.planner.base, nullptr)};
   for (const std::string& alias : options_.planner.aliases)
     list.emplace_back(model_object(alias, nullptr));
-  for (const engine::AdapterInfo& each : engine_.adapters())
+  for (const engine::AdapterInfo& each : adapters_for(exchange.request()))
     list.emplace_back(model_object(each.name, &each));
   json::Object body{{"object", "list"}, {"data", std::move(list)}};
   co_await exchange.send(json_response(json::write(body)));
@@ -115,12 +109,14 @@ asio::awaitable<void> Service::one_model(Exchange& exchange) {
   const std::string id = without_alias(asked, base, options_.planner.aliases);
   auto adapter = engine_.adapter(asked);
   if (!adapter) adapter = engine_.adapter(adapter_part(id, base));
+  if (adapter && !exchange.request().may_use(adapter->name)) adapter.reset();
   if (id == base)
     co_await exchange.send(json_response(json::write(model_object(asked, nullptr))));
   else if (adapter)
     co_await exchange.send(json_response(json::write(model_object(adapter->name, &*adapter))));
   else
-    co_await exchange.send(error_response(unknown_model(asked, base, engine_.adapters())));
+    co_await exchange.send(
+        error_response(unknown_model(asked, base, adapters_for(exchange.request()))));
 }
 
 asio::awaitable<void> Service::version(Exchange& exchange) {
@@ -138,11 +134,13 @@ asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   if (!planned.ok()) co_return planned;
-  Result<void> brought = co_await bring_adapters(exchange, planned->adapters);
+  Result<void> brought = check_adapters(exchange.request(), planned->adapters);
+  if (brought.ok()) brought = co_await bring_adapters(exchange, planned->adapters);
   if (!brought.ok()) co_return std::move(brought).error();
   for (const engine::ScaledAdapter& each : planned->adapters)
     if (!engine_.adapter(each.name))
-      co_return unknown_model(planned->model, options_.planner.base, engine_.adapters());
+      co_return unknown_model(planned->model, options_.planner.base,
+                              adapters_for(exchange.request()));
   const std::size_t bytes = sizeof(TokenizePlan) + planned->ids.capacity() * sizeof(std::int32_t);
   if (share.grow(bytes) != MemoryBudget::Refusal::none)
     co_return Error(ErrorCode::busy, "the memory for requests is used up", "", "try again later");
@@ -151,7 +149,7 @@ asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
 }
 
 asio::awaitable<void> Service::count_tokens(Exchange& exchange) {
-  MemoryBudget::Share share(budget_, exchange.request().address);
+  MemoryBudget::Share share(budget_, exchange.request().client());
   const auto counted = co_await tokens(exchange, &GenerationPlanner::count_tokens, share);
   if (!counted.ok()) {
     co_await exchange.send(messages_error(counted.error(), exchange.request().id));
@@ -161,7 +159,7 @@ asio::awaitable<void> Service::count_tokens(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::tokenize(Exchange& exchange) {
-  MemoryBudget::Share share(budget_, exchange.request().address);
+  MemoryBudget::Share share(budget_, exchange.request().client());
   auto plan = co_await tokens(exchange, &GenerationPlanner::tokenize, share);
   if (!plan.ok()) {
     co_await exchange.send(error_response(plan.error()));
@@ -174,7 +172,7 @@ asio::awaitable<void> Service::tokenize(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::detokenize(Exchange& exchange) {
-  MemoryBudget::Share share(budget_, exchange.request().address);
+  MemoryBudget::Share share(budget_, exchange.request().client());
   auto plan = co_await tokens(exchange, &GenerationPlanner::detokenize, share);
   if (!plan.ok()) {
     co_await exchange.send(error_response(plan.error()));

@@ -49,9 +49,10 @@ auto on_workers(FairWorkers& workers, Exchange& exchange, std::atomic<bool>& can
   });
   const HttpRequest& request = exchange.request();
   const Result<void> posted = within_memory([&] {
-    ticket = workers.submit(request.address, request.body.size(), [handover, &work, &cancelled] {
-      handover->give(cancelled ? Made(client_went_away()) : within_memory(work));
-    });
+    ticket = workers.submit(
+        {request.client(), request.weight()}, request.body.size(), [handover, &work, &cancelled] {
+          handover->give(cancelled ? Made(client_went_away()) : within_memory(work));
+        });
   });
   std::optional<Made> made;
   if (posted.ok())

@@ -53,7 +53,7 @@ class LeavingExchange final : public Exchange {
 class OnWorkers : public testing::Test {
  protected:
   OnWorkers() {
-    workers_.submit("holder", 1, [this] {
+    workers_.submit({"holder"}, 1, [this] {
       holds_.set_value();
       held_.get_future().wait();
     });

@@ -113,6 +113,13 @@ GenerationPlanner::Options planner_options(const Service::Options& service,
   return options;
 }
 
+// Of an adapter that is to be loaded or unloaded.
+Result<void> check_adapter_name(const HttpHead& head, std::string_view name) {
+  if (head.may_use(name)) return {};
+  return Error(ErrorCode::forbidden, cat("this key has no right to ", quote(name)), "lora_name",
+               "choose a name that the key may use");
+}
+
 }  // namespace
 
 struct Service::Route {
@@ -250,8 +257,13 @@ HeadVerdict Service::admit(const HttpHead& head) {
     return verdict;
   }
   verdict.max_body_bytes = head.method == "OPTIONS" ? unused_body_bytes : route->max_body_bytes;
-  verdict.authorized =
-      options_.keys.required() && keys_.get()->allow(head.authorization, head.api_key);
+  if (options_.keys.required()) {
+    const auto keys = keys_.get();
+    if (const ApiKeys::Key* const key = keys->find(head.authorization, head.api_key)) {
+      verdict.authorized = true;
+      verdict.holder = key->holder;
+    }
+  }
   return verdict;
 }
 
@@ -461,7 +473,7 @@ asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> p
 template asio::awaitable<Result<TokenizePlan>> Service::plan(Exchange& exchange,
                                                              Planning<TokenizePlan> planning);
 
-Result<void> Service::charge(GenerationPlan& plan, const std::string& client,
+Result<void> Service::charge(GenerationPlan& plan, const HttpHead& head,
                              MemoryBudget::Share& share) {
   const RequestLimits& limits = planner_.options().limits;
   plan.max_memory_bytes = limits.memory_bytes;
@@ -479,11 +491,27 @@ Result<void> Service::charge(GenerationPlan& plan, const std::string& client,
                  cat(needs, "others have taken ", format_bytes(budget_.used_bytes()), " of the ",
                      format_bytes(budget_.max_bytes()), " for requests"),
                  "", "try again later");
-  return Error(
-      ErrorCode::busy,
-      cat(needs, "others from ", client, " have taken ", format_bytes(budget_.used_bytes(client)),
-          " of the ", format_bytes(budget_.max_address_bytes()), " for one address"),
-      "", "try again later, or send fewer at once");
+  return Error(ErrorCode::busy,
+               cat(needs, "others from ", head.client(), " have taken ",
+                   format_bytes(budget_.used_bytes(head.client())), " of the ",
+                   format_bytes(budget_.max_address_bytes()), " for one ",
+                   head.holder ? "client" : "address"),
+               "", "try again later, or send fewer at once");
+}
+
+std::vector<engine::AdapterInfo> Service::adapters_for(const HttpHead& head) const {
+  std::vector<engine::AdapterInfo> adapters = engine_.adapters();
+  std::erase_if(adapters, [&](const auto& each) { return !head.may_use(each.name); });
+  return adapters;
+}
+
+// What a key may not use is to its holder as if it were not there.
+Result<void> Service::check_adapters(const HttpHead& head,
+                                     std::span<const engine::ScaledAdapter> adapters) const {
+  for (const engine::ScaledAdapter& each : adapters)
+    if (!head.may_use(each.name))
+      return unknown_model(each.name, options_.planner.base, adapters_for(head));
+  return {};
 }
 
 asio::awaitable<Result<void>> Service::bring_adapters(
@@ -510,16 +538,18 @@ asio::awaitable<Result<void>> Service::bring_adapters(
 
 asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationPlan> planning) {
   const InAnswer counted(begun_, answering_);
-  const std::string client = exchange.request().address;
+  const std::string client = exchange.request().client();
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   MemoryBudget::Share share(budget_, client);
   if (exchange.gone()) co_return;
   if (planned.ok()) log_model(exchange, *planned);
-  Result<void> admitted = planned.ok() ? charge(*planned, client, share) : planned.error();
+  Result<void> admitted =
+      planned.ok() ? charge(*planned, exchange.request(), share) : planned.error();
   if (admitted.ok()) {
     const std::vector<engine::ScaledAdapter> named = planned->requests.front().adapters;
-    admitted = co_await bring_adapters(exchange, named);
+    admitted = check_adapters(exchange.request(), named);
+    if (admitted.ok()) admitted = co_await bring_adapters(exchange, named);
   }
   if (exchange.gone()) co_return;
   const ErrorWriter write_error = error_writer(exchange.request().path);
@@ -532,7 +562,8 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
   planned->base = options_.planner.base;
   for (engine::Request& each : planned->requests) {
     each.client = client;
-    // An address has no line break.
+    each.client_weight = exchange.request().weight();
+    // Neither an address nor a holder's name has a line break.
     if (options_.private_prefixes) each.cache_salt = cat(client, "\n", each.cache_salt);
   }
   co_await run_generation(exchange, engine_, *std::move(planned), std::move(share));
@@ -546,6 +577,7 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
     MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
     MOTLEY_TRY(LoadAdapterRequest request, read_load_adapter_request(body));
     const std::vector<std::string>& aliases = options_.planner.aliases;
+    MOTLEY_TRY_VOID(check_adapter_name(exchange.request(), request.spec.name));
     if (request.spec.name == options_.planner.base ||
         std::ranges::find(aliases, request.spec.name) != aliases.end())
       return Error(ErrorCode::invalid_argument, "the base model has that name", "lora_name",
@@ -578,7 +610,9 @@ asio::awaitable<void> Service::unload_adapter(Exchange& exchange) {
   std::atomic<bool> gone = false;
   const auto read = [&]() -> Result<std::string> {
     MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
-    return read_unload_adapter_request(body);
+    MOTLEY_TRY(std::string name, read_unload_adapter_request(body));
+    MOTLEY_TRY_VOID(check_adapter_name(exchange.request(), name));
+    return name;
   };
   const auto name = co_await on_workers(workers_, exchange, gone, read);
   if (!name.ok()) {

@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
@@ -114,6 +116,10 @@ class Service {
   boost::asio::awaitable<Result<void>> decode(Exchange& exchange);
   Result<void> check_health() const;
   json::Object model_object(std::string_view id, const engine::AdapterInfo* adapter) const;
+  // Those that the request's key may use.
+  std::vector<engine::AdapterInfo> adapters_for(const HttpHead& head) const;
+  Result<void> check_adapters(const HttpHead& head,
+                              std::span<const engine::ScaledAdapter> adapters) const;
   template <class Plan>
   using Planning = Result<Plan> (GenerationPlanner::*)(const json::Value&,
                                                        const std::atomic<bool>*) const;
@@ -127,7 +133,7 @@ class Service {
   boost::asio::awaitable<Result<void>> bring_adapters(
       Exchange& exchange, const std::vector<engine::ScaledAdapter>& adapters);
   void say(const Notices& notices, Exchange& exchange);
-  Result<void> charge(GenerationPlan& plan, const std::string& client, MemoryBudget::Share& share);
+  Result<void> charge(GenerationPlan& plan, const HttpHead& head, MemoryBudget::Share& share);
 
   const text::ModelText& text_;
   engine::Engine& engine_;

@@ -35,4 +35,10 @@ std::string model_advice(std::string_view name, std::string_view base,
   return advice(adapter_part(name, base), names, "GET /v1/models lists those there are");
 }
 
+Error unknown_model(std::string_view name, std::string_view base,
+                    std::span<const engine::AdapterInfo> adapters) {
+  return {ErrorCode::not_found, cat("no model ", quote(name)), "model",
+          model_advice(name, base, adapters)};
+}
+
 }  // namespace motley::server

@@ -16,4 +16,8 @@ std::string path_advice(std::string_view path, std::span<const std::string_view>
 std::string model_advice(std::string_view name, std::string_view base,
                          std::span<const engine::AdapterInfo> adapters);
 
+// The error about such a name.
+Error unknown_model(std::string_view name, std::string_view base,
+                    std::span<const engine::AdapterInfo> adapters);
+
 }  // namespace motley::server

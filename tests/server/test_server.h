@@ -61,6 +61,7 @@ struct TestServerOptions {
   std::string chat_template = std::string(qwen_template);
   FormNames forms = {};
   std::vector<std::string> keys = {};
+  std::string holders = {};  // as --keys has them
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root = {};
   OriginPolicy::Options origins = {};
@@ -112,7 +113,9 @@ class TestServer {
                         .strict_fields = options.strict_fields,
                         .request_templates = options.request_templates,
                         .forms = options.forms},
-            .keys = ApiKeys(options.keys),
+            .keys = options.holders.empty()
+                        ? ApiKeys(options.keys)
+                        : ApiKeys::parse_holders(options.holders, "holders").value(),
             .origins = options.origins,
             .http_stats = [this] { return http_->stats(); },
             .watchdog = options.watchdog,

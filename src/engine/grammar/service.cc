@@ -75,7 +75,7 @@ GrammarStats GrammarService::stats() const {
 }
 
 GrammarService::Ticket GrammarService::submit(const GrammarSpec& spec, const std::string& client,
-                                              Done done) {
+                                              std::uint32_t weight, Done done) {
   const auto answer = [&](Result<Ref> result) {
     done(std::move(result));
     return Ticket{0};
@@ -108,6 +108,7 @@ GrammarService::Ticket GrammarService::submit(const GrammarSpec& spec, const std
                         "try again in a few seconds"));
   }
   Entry& entry = known != by_key_.end() ? *known->second : enqueue(spec, std::move(key), client);
+  clients_.of(client).weight = weight;
   entry.waiters.push_back({.ticket = ++tickets_, .done = std::move(done)});
   const Ticket ticket = tickets_;
   lock.unlock();
@@ -117,12 +118,14 @@ GrammarService::Ticket GrammarService::submit(const GrammarSpec& spec, const std
 
 // Each client has a share of the queue, as of the engine's queue of requests.
 bool GrammarService::has_place_in_queue(const std::string& client) const {
-  const auto own = queues_.find(client);
-  const std::size_t clients = queues_.size() + (own == queues_.end() ? 1 : 0);
+  const auto* const own = clients_.find(client);
+  const bool waits = own != nullptr && !own->idle();
+  const auto waiting =
+      std::ranges::count_if(clients_.all(), [](const auto& each) { return !each.second.idle(); });
   return has_place({.places = static_cast<std::int64_t>(options_.max_queued),
                     .waiting = static_cast<std::int64_t>(queued_),
-                    .own = own == queues_.end() ? 0 : static_cast<std::int64_t>(own->second.size()),
-                    .clients = static_cast<std::int64_t>(clients)});
+                    .own = waits ? std::ssize(own->entries) : 0,
+                    .clients = waiting + (waits ? 0 : 1)});
 }
 
 // Allocates first.
@@ -137,7 +140,7 @@ GrammarService::Entry& GrammarService::enqueue(const GrammarSpec& spec, std::str
   named.emplace(entry.key, &entry);
   entry.waiters.reserve(1);
   by_key_.reserve(by_key_.size() + 1);
-  queues_[client].push_back(&entry);
+  clients_.of(client).entries.push_back(&entry);
   by_key_.merge(named);
   entries_.merge(made);
   ++queued_;
@@ -270,13 +273,11 @@ int GrammarService::timeout_ms() const {
 
 // The next grammar of the client whose turn it is.
 GrammarService::Entry* GrammarService::next_queued() {
-  if (queues_.empty()) return nullptr;
-  auto at = queues_.upper_bound(last_client_);
-  if (at == queues_.end()) at = queues_.begin();
-  last_client_ = at->first;
-  Entry* const entry = at->second.front();
-  at->second.pop_front();
-  if (at->second.empty()) queues_.erase(at);
+  auto* const client = clients_.first([](const Queue& queue) { return !queue.idle(); });
+  if (client == nullptr) return nullptr;
+  clients_.begin(clients_.charge(*client, 1));
+  Entry* const entry = client->entries.front();
+  client->entries.pop_front();
   --queued_;
   return entry;
 }
@@ -408,10 +409,8 @@ void GrammarService::finish(Entry& entry, const Result<void>& outcome, Calls& ca
 // The helper notices that the socket is closed, and exits.
 void GrammarService::drop(const Entry& entry) {
   if (entry.state == Entry::State::queued) {
-    const auto queue = queues_.find(entry.client);
     --queued_;
-    std::erase(queue->second, &entry);
-    if (queue->second.empty()) queues_.erase(queue);
+    std::erase(clients_.of(entry.client).entries, &entry);
   }
   by_key_.erase(entry.key);
   entries_.erase(entry.number);

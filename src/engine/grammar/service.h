@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fair_flows.h"
 #include "base/result.h"
 #include "base/system/clock.h"
 #include "engine/grammar/cursor.h"
@@ -68,8 +69,10 @@ class GrammarService {
   void set_wake(std::function<void()> wake);
 
   // `invalid_argument` if check_grammar() or the library refuses it or it exceeds a limit; `busy`
-  // if the queue is full. Clients take turns. Thread-safe. Quick if the spec is marked as checked.
-  Ticket submit(const GrammarSpec& spec, const std::string& client, Done done);
+  // if the queue is full. Clients take turns, by their weights. Thread-safe. Quick if the spec is
+  // marked as checked.
+  Ticket submit(const GrammarSpec& spec, const std::string& client, std::uint32_t weight,
+                Done done);
   // Ends the submission as `cancelled` unless it has ended; a compilation for nothing else is
   // stopped.
   void abandon(Ticket ticket);
@@ -143,9 +146,12 @@ class GrammarService {
   GrammarHelperProcess process_;
   std::map<std::uint64_t, std::unique_ptr<Entry>> entries_;
   std::unordered_map<std::string_view, Entry*> by_key_;  // keys point into the entries
-  std::map<std::string, std::deque<Entry*>> queues_;     // by client
+  struct Queue {
+    std::deque<Entry*> entries;
+    bool idle() const { return entries.empty(); }
+  };
+  FairFlows<Queue> clients_;  // a grammar costs 1
   std::size_t queued_ = 0;
-  std::string last_client_;
   std::uint64_t numbers_ = 0;  // of entries
   Ticket tickets_ = 0;
   std::uint64_t sessions_ = 0;

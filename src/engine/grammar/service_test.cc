@@ -102,7 +102,7 @@ class Grammars : public testing::Test {
 
   std::future<Answer> submit(const GrammarSpec& spec, const std::string& client = {}) {
     auto answer = std::make_shared<std::promise<Answer>>();
-    ticket_ = service_->submit(spec, client,
+    ticket_ = service_->submit(spec, client, 1,
                                [answer](Answer result) { answer->set_value(std::move(result)); });
     return answer->get_future();
   }

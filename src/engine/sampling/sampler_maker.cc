@@ -51,7 +51,8 @@ SamplerFactory::Abandon SamplerMaker::prepare(const Request& request, Prepared d
     if (!begun.ok()) return done(begun.error());
     done(std::unique_ptr<Sampler>(std::move(*state)));
   };
-  const GrammarService::Ticket ticket = grammars_->submit(*spec, request.client, begin);
+  const GrammarService::Ticket ticket =
+      grammars_->submit(*spec, request.client, request.client_weight, begin);
   return [this, ticket] { grammars_->abandon(ticket); };
 }
 

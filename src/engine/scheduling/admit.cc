@@ -220,7 +220,8 @@ void Scheduler::begin(Waiting::node_type place) {
   const std::shared_ptr<Job> job = waiting.sequence.job;
   if (!job->started) {
     job->client->flows.begin(job->tag);
-    job->turn = clients_.begin(*job->client, job->cost);
+    job->turn = clients_.charge(*job->client, job->cost);
+    clients_.begin(job->turn);
   }
   waiting.claim->begin();
   Stats& stats = counts_of(job->request);

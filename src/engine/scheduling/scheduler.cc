@@ -78,7 +78,9 @@ Result<void> Scheduler::enter(Arrival arrival) {
       static_cast<std::uint64_t>(request.tokens.size()) +
       static_cast<std::uint64_t>(request.max_tokens) * static_cast<std::uint64_t>(request.choices);
   job->client = &clients_.of(request.client);
-  job->tag = job->client->flows.arrive(flow_of(request), job->cost);
+  job->client->weight = request.client_weight;
+  FairFlows<AdaptersState>& flows = job->client->flows;
+  job->tag = flows.charge(flows.of(flow_of(request)), job->cost);
   job->ends = request.stop_ids;
   if (!request.sampling.ignore_eos)
     job->ends.insert(job->ends.end(), request.end_ids.begin(), request.end_ids.end());

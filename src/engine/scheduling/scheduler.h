@@ -18,9 +18,9 @@
 #include "engine/residency/residency.h"
 #include "engine/scheduling/adapter_line.h"
 #include "engine/scheduling/admission.h"
-#include "engine/scheduling/client_turns.h"
-#include "engine/scheduling/fair_order.h"
+#include "engine/scheduling/clients.h"
 #include "engine/scheduling/kv_pages.h"
+#include "engine/scheduling/order.h"
 #include "engine/scheduling/sequence.h"
 #include "engine/stats.h"
 
@@ -249,7 +249,7 @@ class Scheduler {
   std::uint64_t admission_ = 0;  // the number of admit() calls
   std::uint64_t ordering_ = 0;   // the number of updates of that order
   Outbox outbox_;
-  ClientTurns clients_;
+  Clients clients_;
   std::vector<Client*> prompting_;  // the clients with prompts in the current step
   Foresight foresight_;
   AdapterLine line_;  // of the current step, for adapters

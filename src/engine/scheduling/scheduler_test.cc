@@ -420,6 +420,25 @@ TEST(Scheduler, ClientsGetEquallyManyTokensHoweverManyRequestsTheySend) {
   EXPECT_LE(ended(other), ended(one) + 8);
 }
 
+TEST(Scheduler, AClientOfWeightThreeGetsThreeTimesTheTokens) {
+  World world;
+  std::vector<std::shared_ptr<MemorySink>> heavy;
+  std::vector<std::shared_ptr<MemorySink>> light;
+  Request request{.tokens = prompt(4), .max_tokens = 6};
+  for (int i = 0; i < 400; ++i) {
+    light.push_back(world.submit(from("light", request)));
+    request.client_weight = 3;
+    heavy.push_back(world.submit(from("heavy", request)));
+    request.client_weight = 1;
+  }
+  world.run(100);
+  const auto ended = [](const auto& sinks) {
+    return std::ranges::count_if(sinks, [](const auto& sink) { return sink->usage.has_value(); });
+  };
+  EXPECT_GT(ended(light), 10);
+  EXPECT_NEAR(static_cast<double>(ended(heavy)), 3.0 * static_cast<double>(ended(light)), 8);
+}
+
 TEST(Scheduler, WithinAClientAdaptersTakeTurns) {
   World world;
   world.add_adapter("a", 1, 1);

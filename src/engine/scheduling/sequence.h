@@ -11,9 +11,9 @@
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "engine/residency/residency.h"
-#include "engine/scheduling/client_turns.h"
-#include "engine/scheduling/fair_order.h"
+#include "engine/scheduling/clients.h"
 #include "engine/scheduling/kv_pages.h"
+#include "engine/scheduling/order.h"
 #include "engine/scheduling/state_slots.h"
 
 namespace motley::engine {

@@ -25,7 +25,7 @@ void Scheduler::order_waiting() {
     const std::uint64_t own = job.started ? job.turn : clients_.turn_of(client);
     // A client's requests stay in their order.
     const std::uint64_t turn = std::max(client.turn, own);
-    if (!job.started) client.turn = turn + job.cost;
+    if (!job.started) client.turn = Clients::after(client, turn, job.cost);
     turns_.push_back({.turn = turn,
                       .client = client.number,
                       .place = static_cast<std::uint32_t>(turns_.size()),
@@ -119,7 +119,8 @@ void Scheduler::share_rows() {
 
 void Scheduler::leave(const Job& job) {
   const auto used = static_cast<std::uint64_t>(job.prompt_tokens() + job.completion_tokens);
-  clients_.end(*job.client, job.started ? job.cost - std::min(job.cost, used) : 0);
+  if (job.started) clients_.refund(*job.client, job.cost - std::min(job.cost, used));
+  --job.client->requests;
 }
 
 }  // namespace motley::engine

@@ -8,29 +8,46 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/http/principal.h"
 
 namespace motley::server {
 
 // The keys of the API; without keys it is open to all.
 class ApiKeys {
  public:
+  struct Key {
+    std::string text;
+    std::shared_ptr<const Principal> holder = {};  // null: whoever asks goes by its address
+  };
+
   ApiKeys() = default;
-  explicit ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {}
+  explicit ApiKeys(const std::vector<std::string>& keys) {
+    for (const std::string& key : keys) keys_.push_back({.text = key});
+  }
 
   // One key per line; empty lines and lines that begin with # are skipped. A file without keys is
   // refused, because it would open an API that is meant to be closed.
   static Result<ApiKeys> load(const std::filesystem::path& file);
+  // JSON: a list of {"key", "name", "adapters", "weight"}.
+  static Result<ApiKeys> load_holders(const std::filesystem::path& file);
+  static Result<ApiKeys> parse_holders(std::string_view text, std::string_view where);
+
+  // Refuses a key that both have.
+  Result<void> add(ApiKeys others);
 
   bool required() const { return !keys_.empty(); }
   std::size_t count() const { return keys_.size(); }
-  // Checks an Authorization header, "Bearer KEY", or an X-Api-Key header; either may be empty. The
-  // time it takes does not reveal how much of a key is right.
-  bool allow(std::string_view authorization, std::string_view api_key = {}) const;
+  // The key in an Authorization header, "Bearer KEY", or an X-Api-Key header; either may be empty.
+  // Null: none of these. The time it takes does not reveal how much of a key is right.
+  const Key* find(std::string_view authorization, std::string_view api_key = {}) const;
+  bool allow(std::string_view authorization, std::string_view api_key = {}) const {
+    return !required() || find(authorization, api_key) != nullptr;
+  }
 
  private:
-  bool holds(std::string_view given) const;
+  const Key* holds(std::string_view given) const;
 
-  std::vector<std::string> keys_;
+  std::vector<Key> keys_;
 };
 
 // The keys of a running server, which can be replaced. Thread-safe.

@@ -186,6 +186,51 @@ TEST(ApiKeys, ComeFromAFileThatHoldsSome) {
   EXPECT_TRUE(ApiKeys().allow(""));
 }
 
+TEST(ApiKeys, HaveHoldersInJson) {
+  const ApiKeys keys = ApiKeys::parse_holders(R"([
+    {"key": "alpha", "name": "team-a", "weight": 3, "adapters": ["a-*", "shared"]},
+    {"key": "beta", "name": "team-b", "adapters": "b"},
+    {"key": "gamma", "name": "team-b", "adapters": ["b"]},
+    {"key": "delta", "name": "none", "adapters": []}])",
+                                              "keys.json")
+                           .value();
+  EXPECT_EQ(keys.count(), 4);
+  EXPECT_EQ(keys.find("Bearer omega"), nullptr);
+  const Principal& alpha = *keys.find("Bearer alpha")->holder;
+  EXPECT_EQ(alpha.name, "team-a");
+  EXPECT_EQ(alpha.weight, 3);
+  EXPECT_TRUE(alpha.may_use("a-"));
+  EXPECT_TRUE(alpha.may_use("a-1"));
+  EXPECT_TRUE(alpha.may_use("shared"));
+  EXPECT_FALSE(alpha.may_use("shared-2"));
+  EXPECT_FALSE(alpha.may_use("b"));
+  EXPECT_EQ(keys.find("", "gamma")->holder->weight, 1);
+  EXPECT_FALSE(keys.find("", "delta")->holder->may_use("b"));
+  EXPECT_TRUE(Principal{.name = "all"}.may_use("b"));
+}
+
+TEST(ApiKeys, OfHoldersAreRefusedWithTheirPlace) {
+  const auto why = [](std::string_view text) {
+    const auto keys = ApiKeys::parse_holders(text, "keys.json");
+    return keys.ok() ? std::string("accepted") : keys.error().message();
+  };
+  EXPECT_THAT(why("{}"), HasSubstr("keys.json"));
+  EXPECT_THAT(why("[]"), HasSubstr("holds none"));
+  EXPECT_THAT(why(R"([{"name": "a"}])"), HasSubstr("no key (keys.json, [0].key)"));
+  EXPECT_THAT(why(R"([{"key": "a b ", "name": "a"}])"), HasSubstr("no header can carry this key"));
+  EXPECT_THAT(why(R"([{"key": "k"}])"), HasSubstr("no name (keys.json, [0].name)"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "10.0.0.1"}])"),
+              HasSubstr("can't be called '10.0.0.1'"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "fe80::1"}])"), HasSubstr("can't be called"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "a", "weight": 0}])"), HasSubstr("[0].weight"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "a", "wieght": 1}])"), HasSubstr("[0].wieght"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "a", "adapters": [1]}])"), HasSubstr("[0].adapters[0]"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "a"}, {"key": "k", "name": "b"}])"),
+              HasSubstr("a key that stands twice (keys.json, [1])"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "a"}, {"key": "l", "name": "a", "weight": 2}])"),
+              HasSubstr("another weight or other adapters for 'a'"));
+}
+
 TEST(RequestId, IsRepeatedOnlyIfItIsFit) {
   EXPECT_TRUE(is_request_id("a-B_3.4:5"));
   EXPECT_FALSE(is_request_id(""));

@@ -265,9 +265,10 @@ asio::awaitable<std::optional<Error>> Connection::read_parts() {
     refusal_ = std::move(verdict.refusal);
     co_return std::nullopt;
   }
+  request_->holder = std::move(verdict.holder);
   const MemoryBudget& bodies = *context_.bodies;
   body_share_ =
-      MemoryBudget::Share(*context_.bodies, request_->address,
+      MemoryBudget::Share(*context_.bodies, request_->client(),
                           verdict.authorized ? bodies.max_bytes() / 2 : bodies.max_address_bytes());
   request_->max_body_bytes = std::min(verdict.max_body_bytes, context_.limits.body_bytes);
   co_return co_await read_body(*head, request_->max_body_bytes);
@@ -382,7 +383,7 @@ Result<void> Connection::take_for_body(std::size_t more) {
     case MemoryBudget::Refusal::address:
       return Error(
           ErrorCode::busy,
-          cat("the bodies of requests from ", request_->address, " may hold ",
+          cat("the bodies of requests from ", request_->client(), " may hold ",
               body_share_.max_address_bytes(), " bytes together until they are read, and they do"),
           "", "send fewer at once, or try again in a moment");
   }
@@ -414,7 +415,7 @@ void Connection::log_answer(std::string_view event) const {
   const std::string path = printable(request_->path.substr(0, 200));
   std::vector<log::Field> fields = {{"id", request_->id},
                                     {"peer", peer_},
-                                    {"client", request_->address},
+                                    {"client", request_->client()},
                                     {"method", method},
                                     {"path", path},
                                     {"status", status_ == 0 ? 499 : status_},

@@ -2,11 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "server/http/principal.h"
 
 // The interface between connections and the service: HTTP without sockets.
 namespace motley::server {
@@ -25,8 +28,15 @@ struct HttpHead {
   bool forwarded = false;  // by a trusted proxy, which says for whom
   std::string id;          // the client's X-Request-Id if it is valid, else generated
   std::string peer;        // "127.0.0.1:40000"
-  // By which clients are limited: the peer's or the forwarded one, for IPv6 its first 64 bits.
+  // The peer's or the forwarded one, for IPv6 its first 64 bits.
   std::string address;
+  // The holder of the request's key; null: none, and the address stands for the client.
+  std::shared_ptr<const Principal> holder = {};
+
+  // By which clients are limited, and take turns.
+  const std::string& client() const { return holder ? holder->name : address; }
+  std::uint32_t weight() const { return holder ? holder->weight : 1; }
+  bool may_use(std::string_view adapter) const { return !holder || holder->may_use(adapter); }
 };
 
 struct HttpRequest : HttpHead {
@@ -65,6 +75,7 @@ struct HeadVerdict {
   std::optional<HttpResponse> refusal = {};  // the answer, without reading the body
   std::size_t max_body_bytes = 0;            // that the request may have
   bool authorized = false;                   // by a key: limits by address do not apply to its body
+  std::shared_ptr<const Principal> holder = {};  // of that key
 };
 
 // Functions, because g++ 12 destroys an aggregate twice that is written inside a co_await
