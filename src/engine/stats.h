@@ -66,7 +66,8 @@ struct DurationSum {
   }
 };
 
-// The requests of one adapter. A request with several adapters counts for each of them.
+// The requests of one adapter. A request with several adapters counts for each of them. Each member
+// has a row in engine/metrics.h.
 struct AdapterTraffic {
   std::uint64_t finished_stop = 0;  // choices, by reason
   std::uint64_t finished_length = 0;
@@ -76,8 +77,6 @@ struct AdapterTraffic {
   std::uint64_t generated_tokens = 0;
   DurationSum time_to_first_token;
   DurationSum time_per_token;
-
-  AdapterTraffic& operator+=(const AdapterTraffic& other);
 };
 
 enum class AdapterState : std::uint8_t {
@@ -108,10 +107,10 @@ struct AdapterInfo {
   std::shared_ptr<const AdapterTraffic> traffic = {};
 };
 
-// Grammars and their helper processes.
+// Grammars and their helper processes; each member has a row in engine/metrics.h.
 struct GrammarStats {
-  std::size_t queued = 0;         // to be compiled
-  std::size_t helpers = 0;        // processes, each with one grammar
+  std::uint64_t queued = 0;       // to be compiled
+  std::uint64_t helpers = 0;      // processes, each with one grammar
   std::uint64_t started = 0;      // helpers
   std::uint64_t compiled = 0;     // grammars
   std::uint64_t refused = 0;      // of those that were begun
@@ -127,10 +126,8 @@ struct RankStats {
   std::uint64_t adapter_pages_free = 0;
 };
 
-// A snapshot for metrics; counters begin at the engine's start.
-struct Stats {
-  TimePoint taken;
-
+// Each member has a row in engine/metrics.h. Counters begin at the engine's start.
+struct Figures {
   std::int64_t waiting = 0;               // sequences that have not begun, or were preempted
   std::int64_t waiting_for_adapters = 0;  // of these
   std::int64_t running = 0;               // sequences
@@ -183,9 +180,15 @@ struct Stats {
   std::uint64_t adapter_host_bytes = 0;
   std::uint64_t adapter_host_limit_bytes = 0;  // at most
   DurationHistogram adapter_wait;              // of requests whose adapters were not ready
-  std::vector<AdapterInfo> adapters;           // in order of name
-  AdapterTraffic base_traffic;                 // of requests without adapters
-  AdapterTraffic other_adapters;  // of adapters that came after the limit of counted ones
+};
+
+// A snapshot for metrics.
+struct Stats : Figures {
+  TimePoint taken;
+
+  std::vector<AdapterInfo> adapters;  // in order of name
+  AdapterTraffic base_traffic;        // of requests without adapters
+  AdapterTraffic other_adapters;      // of adapters that came after the limit of counted ones
 
   GrammarStats grammars;
 

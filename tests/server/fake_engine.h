@@ -181,7 +181,11 @@ class FakeEngine : public engine::Engine {
     return list;
   }
   engine::Stats stats() const override {
-    engine::Stats stats{.waiting = 3, .running = 2, .page_tokens = 16, .kv_pages = 100};
+    engine::Stats stats;
+    stats.waiting = 3;
+    stats.running = 2;
+    stats.page_tokens = 16;
+    stats.kv_pages = 100;
     stats.kv_pages_used = 25;
     stats.adapters = adapters();
     return stats;

@@ -1,46 +1,37 @@
 #include "engine/replicas/total_stats.h"
 
 #include <algorithm>
-#include <iterator>
+#include <array>
+#include <functional>
 #include <map>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
+
+#include "engine/metrics.h"
 
 namespace motley::engine {
 namespace {
 
-template <class Owner, class... Field>
-void add(Owner& all, const Owner& one, Field Owner::*... fields) {
-  ((all.*fields += one.*fields), ...);
-}
-
-void add_requests(Stats& all, const Stats& one) {
-  add(all, one, &Stats::waiting, &Stats::waiting_for_adapters, &Stats::running);
-  add(all, one, &Stats::requests, &Stats::refused_queue, &Stats::finished_stop,
-      &Stats::finished_length, &Stats::finished_cancelled, &Stats::failed,
-      &Stats::non_finite_logits, &Stats::prompt_tokens, &Stats::begun_tokens,
-      &Stats::generated_tokens, &Stats::preemptions, &Stats::steps, &Stats::broken_invariants);
-  add(all, one, &Stats::queue_time, &Stats::time_to_first_token, &Stats::time_per_token,
-      &Stats::request_time, &Stats::prefill_time, &Stats::decode_time, &Stats::running_time,
-      &Stats::step_time, &Stats::adapter_wait, &Stats::adapter_load_time);
-  add(all, one, &Stats::prompt_lengths, &Stats::answer_lengths);
-  add(all, one, &Stats::base_traffic, &Stats::other_adapters);
-}
-
-void add_memory(Stats& all, const Stats& one) {
-  add(all, one, &Stats::kv_pages, &Stats::kv_pages_used, &Stats::kv_pages_cached);
-  add(all, one, &Stats::prefix_lookup_tokens, &Stats::prefix_hit_tokens,
-      &Stats::prefix_state_missed_tokens, &Stats::adapter_loads, &Stats::adapter_load_failures,
-      &Stats::adapter_replacements, &Stats::adapter_evictions, &Stats::adapter_pages,
-      &Stats::adapter_pages_free, &Stats::adapter_pages_pinned, &Stats::adapter_host_bytes,
-      &Stats::adapter_host_limit_bytes);
-}
-
-void add_grammars(GrammarStats& all, const GrammarStats& one) {
-  add(all, one, &GrammarStats::queued, &GrammarStats::helpers);
-  add(all, one, &GrammarStats::started, &GrammarStats::compiled, &GrammarStats::refused,
-      &GrammarStats::failed_time, &GrammarStats::failed_memory, &GrammarStats::failed_crash,
-      &GrammarStats::failed_rejected);
+// Sets the members of the rows to the totals over `parts`; `of` returns the owner in a part.
+template <class Row>
+void set_totals(std::span<const Row> rows, typename Row::Owner& all, const auto& parts, auto of) {
+  for (const Row& row : rows) {
+    const auto set = [&](auto member) {
+      std::remove_cvref_t<decltype(all.*member)> total{};
+      for (const auto& part : parts) {
+        const auto& value = std::invoke(of, part).*member;
+        if constexpr (std::is_integral_v<decltype(total)>) {
+          total = row.over_replicas == OverReplicas::max ? std::max(total, value) : total + value;
+        } else {
+          total += value;
+        }
+      }
+      all.*member = total;
+    };
+    std::visit(set, row.member);
+  }
 }
 
 // The state in which most can be done with it.
@@ -56,20 +47,13 @@ using Traffic = std::shared_ptr<const AdapterTraffic>;
 Traffic united(const Traffic& one, const Traffic& other) {
   if (one == nullptr) return other;
   if (other == nullptr) return one;
-  AdapterTraffic both = *one;
-  both += *other;
-  return std::make_shared<const AdapterTraffic>(both);
+  auto both = std::make_shared<AdapterTraffic>();
+  set_totals<TrafficMetric>(metrics::traffic, *both, std::array{one, other},
+                            [](const Traffic& each) -> const auto& { return *each; });
+  return both;
 }
 
 }  // namespace
-
-AdapterTraffic& AdapterTraffic::operator+=(const AdapterTraffic& other) {
-  using Self = AdapterTraffic;
-  add(*this, other, &Self::finished_stop, &Self::finished_length, &Self::finished_cancelled,
-      &Self::failed, &Self::prompt_tokens, &Self::generated_tokens);
-  add(*this, other, &Self::time_to_first_token, &Self::time_per_token);
-  return *this;
-}
 
 std::vector<AdapterInfo> united_adapters(std::span<const std::vector<AdapterInfo>* const> lists) {
   std::map<std::string_view, AdapterInfo> named;
@@ -81,8 +65,11 @@ std::vector<AdapterInfo> united_adapters(std::span<const std::vector<AdapterInfo
       all.state = better(all.state, each.state);
       all.pinned = all.pinned || each.pinned;
       all.broken = all.broken || each.broken;
-      add(all, each, &AdapterInfo::pages, &AdapterInfo::bytes, &AdapterInfo::non_finite_logits);
-      add(all, each, &AdapterInfo::running, &AdapterInfo::waiting);
+      all.pages += each.pages;
+      all.bytes += each.bytes;
+      all.non_finite_logits += each.non_finite_logits;
+      all.running += each.running;
+      all.waiting += each.waiting;
       all.on_device = all.on_device || each.on_device;
       all.in_host = all.in_host || each.in_host;
       all.traffic = united(all.traffic, each.traffic);
@@ -99,14 +86,14 @@ Stats total_stats(std::vector<Stats> replicas) {
   std::vector<const std::vector<AdapterInfo>*> lists;
   for (const Stats& each : replicas) {
     all.taken = std::max(all.taken, each.taken);
-    all.page_tokens = std::max(all.page_tokens, each.page_tokens);
-    all.adapter_page_bytes = std::max(all.adapter_page_bytes, each.adapter_page_bytes);
-    add_requests(all, each);
-    add_memory(all, each);
-    add_grammars(all.grammars, each.grammars);
     lists.push_back(&each.adapters);
   }
   all.adapters = united_adapters(lists);
+  for (const std::span<const EngineMetric> table : metrics::of_engines)
+    set_totals<EngineMetric>(table, all, replicas, std::identity());
+  set_totals<TrafficMetric>(metrics::traffic, all.base_traffic, replicas, &Stats::base_traffic);
+  set_totals<TrafficMetric>(metrics::traffic, all.other_adapters, replicas, &Stats::other_adapters);
+  set_totals<GrammarMetric>(metrics::grammars, all.grammars, replicas, &Stats::grammars);
   all.replicas = std::move(replicas);
   return all;
 }

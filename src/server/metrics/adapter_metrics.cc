@@ -59,58 +59,25 @@ void write_adapter_pages(EngineMetrics& page) {
   });
 }
 
-// One family of what requests of each adapter come to; the base has no name.
-struct TrafficFamily {
-  std::string_view name;
-  std::string_view type;
-  std::string_view help;
-};
-void write_traffic(EngineMetrics& page, const TrafficFamily& family, auto write) {
-  page.family(family.name, family.type, family.help);
-  page.each([&](const Stats& stats, const auto& sample) {
-    write("adapter=\"\"", stats.base_traffic, sample);
-    for (const engine::AdapterInfo& each : stats.adapters)
-      if (each.traffic != nullptr) write(adapter_label(each.name), *each.traffic, sample);
-    write("adapter=\"(others)\"", stats.other_adapters, sample);
-  });
-}
-
+// What requests of each adapter come to, with all rows of a family at once; the base has no name.
 void write_traffic(EngineMetrics& page) {
   using engine::AdapterTraffic;
-  write_traffic(page,
-                {.name = "motley_adapter_choices_total",
-                 .type = "counter",
-                 .help = "Choices that ended, by adapter and reason; the base has no name."},
-                [](const std::string& label, const AdapterTraffic& traffic, const auto& sample) {
-                  sample(cat(label, ",reason=\"stop\""), traffic.finished_stop);
-                  sample(cat(label, ",reason=\"length\""), traffic.finished_length);
-                  sample(cat(label, ",reason=\"cancelled\""), traffic.finished_cancelled);
-                });
-  const auto each = [&](const TrafficFamily& family, auto member) {
-    write_traffic(page, family,
-                  [member](const std::string& label, const AdapterTraffic& traffic,
-                           const auto& sample) { sample(label, traffic.*member); });
-  };
-  each({.name = "motley_adapter_requests_failed_total",
-        .type = "counter",
-        .help = "Requests that failed, by adapter."},
-       &AdapterTraffic::failed);
-  each({.name = "motley_adapter_prompt_tokens_total",
-        .type = "counter",
-        .help = "Tokens of prompts, cached ones included, by adapter."},
-       &AdapterTraffic::prompt_tokens);
-  each({.name = "motley_adapter_generated_tokens_total",
-        .type = "counter",
-        .help = "Tokens generated, by adapter."},
-       &AdapterTraffic::generated_tokens);
-  each({.name = "motley_adapter_time_to_first_token_seconds",
-        .type = "summary",
-        .help = "From accepted to the first token, by adapter."},
-       &AdapterTraffic::time_to_first_token);
-  each({.name = "motley_adapter_time_per_token_seconds",
-        .type = "summary",
-        .help = "Between the tokens of a choice, by adapter."},
-       &AdapterTraffic::time_per_token);
+  for (const engine::TrafficMetric& first : engine::metrics::traffic) {
+    if (!page.family(first)) continue;
+    page.each([&](const Stats& stats, const auto& sample) {
+      const auto write = [&](std::string_view label, const AdapterTraffic& traffic) {
+        for (const engine::TrafficMetric& row : engine::metrics::traffic) {
+          if (row.name != first.name) continue;
+          row.read(traffic,
+                   [&](const auto& value) { sample(joined_labels(label, row.label), value); });
+        }
+      };
+      write("adapter=\"\"", stats.base_traffic);
+      for (const engine::AdapterInfo& each : stats.adapters)
+        if (each.traffic != nullptr) write(adapter_label(each.name), *each.traffic);
+      write("adapter=\"(others)\"", stats.other_adapters);
+    });
+  }
 }
 
 }  // namespace
@@ -118,32 +85,14 @@ void write_traffic(EngineMetrics& page) {
 void write_adapters(EngineMetrics& page) {
   page.gauge("motley_adapters", "Adapters that requests may name.",
              [](const Stats& stats) { return stats.adapters.size(); });
-  page.counter("motley_adapter_loads_total", "Adapters brought to where steps read them.",
-               &Stats::adapter_loads);
-  page.counter("motley_adapter_load_failures_total", "Loads that failed.",
-               &Stats::adapter_load_failures);
-  page.counter("motley_adapter_replacements_total", "Adapters replaced in place.",
-               &Stats::adapter_replacements);
+  page.rows(engine::metrics::adapter_loads);
   page.gauge("motley_adapters_broken",
              "Adapters whose files could not be read as they were when they were loaded.",
              [](const Stats& stats) {
                return std::ranges::count_if(stats.adapters, &engine::AdapterInfo::broken);
              });
   write_non_finite(page);
-  page.counter("motley_adapter_evictions_total", "Idle adapters that made room.",
-               &Stats::adapter_evictions);
-  page.gauge("motley_adapter_memory_pages", "Pages for adapters.", &Stats::adapter_pages);
-  page.gauge("motley_adapter_memory_pages_free", "Of these, free.", &Stats::adapter_pages_free);
-  page.gauge("motley_adapter_memory_pages_pinned", "Of these, of adapters that something uses.",
-             &Stats::adapter_pages_pinned);
-  page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", &Stats::adapter_page_bytes);
-  page.gauge("motley_adapter_host_memory_bytes",
-             "Page-locked memory of the host for adapters of all ranks, taken so far.",
-             &Stats::adapter_host_bytes);
-  page.gauge("motley_adapter_host_memory_limit_bytes", "At most, behind GPUs.",
-             &Stats::adapter_host_limit_bytes);
-  page.histogram("motley_adapter_wait_seconds",
-                 "What requests waited for adapters that were not there.", &Stats::adapter_wait);
+  page.rows(engine::metrics::adapter_memory);
   write_adapter_pages(page);
   write_traffic(page);
 }

@@ -56,47 +56,12 @@ std::uint64_t adapters_that_fit(const engine::Stats& stats) {
 }
 
 void write_load(MetricsPage& page, const engine::Stats& stats) {
-  page.gauge("vllm:num_requests_waiting", "Sequences that wait to run.", stats.waiting);
-  page.gauge("vllm:num_requests_running", "Sequences in the batch.", stats.running);
+  page.rows<engine::EngineMetric>(engine::metrics::gateway_load, stats);
   page.gauge("vllm:kv_cache_usage_perc", "Share of the pages of keys and values in use, 0 to 1.",
              share(stats.kv_pages_used, stats.kv_pages));
   page.family("vllm:cache_config_info", "gauge", "Pages of keys and values.");
   page.sample(cat("block_size=\"", stats.page_tokens, "\",num_gpu_blocks=\"", stats.kv_pages, "\""),
               1);
-  page.counter("vllm:num_preemptions_total", "Sequences that gave up their pages to others.",
-               stats.preemptions);
-  page.counter("vllm:prefix_cache_queries_total", "Tokens of prompts looked up in the cache.",
-               stats.prefix_lookup_tokens);
-  page.counter("vllm:prefix_cache_hits_total", "Of these, found.", stats.prefix_hit_tokens);
-}
-
-void write_requests(MetricsPage& page, const engine::Stats& stats) {
-  page.counter("vllm:prompt_tokens_total", "Tokens of prompts, cached ones included.",
-               stats.begun_tokens);
-  page.counter("vllm:generation_tokens_total", "Tokens generated.", stats.generated_tokens);
-  page.family("vllm:request_success_total", "counter",
-              "Choices that ended, and requests that failed (error), by reason.");
-  page.sample("finished_reason=\"stop\"", stats.finished_stop);
-  page.sample("finished_reason=\"length\"", stats.finished_length);
-  page.sample("finished_reason=\"abort\"", stats.finished_cancelled);
-  page.sample("finished_reason=\"error\"", stats.failed);
-  page.histogram("vllm:time_to_first_token_seconds", "From accepted to the first token.",
-                 stats.time_to_first_token);
-  page.histogram("vllm:inter_token_latency_seconds", "Between the tokens of a choice.",
-                 stats.time_per_token);
-  page.histogram("vllm:e2e_request_latency_seconds", "From accepted to the end.",
-                 stats.request_time);
-  page.histogram("vllm:request_queue_time_seconds", "From accepted to running.", stats.queue_time);
-  page.histogram("vllm:request_inference_time_seconds", "From running to the end.",
-                 stats.running_time);
-  page.histogram("vllm:request_prefill_time_seconds", "From running to the first token.",
-                 stats.prefill_time);
-  page.histogram("vllm:request_decode_time_seconds", "From the first token to the last.",
-                 stats.decode_time);
-  page.histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt.",
-                 stats.prompt_lengths);
-  page.histogram("vllm:request_generation_tokens", "Tokens of a request's choices.",
-                 stats.answer_lengths);
 }
 
 // Where the adapters' bytes are: "gpu" is the memory that steps read, on a CPU too; "cpu" is host
@@ -121,9 +86,7 @@ void write_loaded(MetricsPage& page, const engine::Stats& stats) {
   page.gauge("vllm:max_gpu_lora_adapters",
              "Adapters of the present average size that fit in the memory that steps read.",
              adapters_that_fit(stats));
-  page.histogram("vllm:lora_adapter_load_seconds",
-                 "A load of an adapter from its files or from host memory.",
-                 stats.adapter_load_time);
+  page.rows<engine::EngineMetric>(engine::metrics::gateway_adapters, stats);
 }
 
 }  // namespace
@@ -131,7 +94,7 @@ void write_loaded(MetricsPage& page, const engine::Stats& stats) {
 std::string gateway_metrics(const engine::Stats& stats, std::string_view model, double now) {
   MetricsPage page(metric_label("model_name", model));
   write_load(page, stats);
-  write_requests(page, stats);
+  page.rows<engine::EngineMetric>(engine::metrics::gateway_requests, stats);
   write_loaded(page, stats);
   page.family("vllm:lora_requests_info", "gauge",
               "Adapters with running and waiting requests; the value is the present time.");

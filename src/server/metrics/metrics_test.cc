@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/system/files.h"
 #include "engine/replicas/total_stats.h"
 #include "server/metrics/page.h"
 
@@ -19,6 +22,81 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+
+// Every member has another number, so that one that is shown under a wrong name is found.
+engine::Stats filled(std::uint64_t factor) {
+  std::uint64_t last = 0;
+  const auto set = [&](auto&... numbers) { ((numbers = ++last * factor), ...); };
+  const auto observe = [&](auto&... sums) {
+    (sums.observe(std::chrono::milliseconds(125 * ++last * factor)), ...);
+  };
+  const auto fill = [&](engine::AdapterTraffic& of) {
+    set(of.finished_stop, of.finished_length, of.finished_cancelled, of.failed, of.prompt_tokens,
+        of.generated_tokens);
+    observe(of.time_to_first_token, of.time_per_token);
+  };
+  engine::Stats all;
+  set(all.waiting, all.waiting_for_adapters, all.running, all.page_tokens, all.kv_pages,
+      all.kv_pages_used, all.kv_pages_cached, all.prefix_lookup_tokens, all.prefix_hit_tokens,
+      all.prefix_state_missed_tokens, all.requests, all.refused_queue, all.finished_stop,
+      all.finished_length, all.finished_cancelled, all.failed, all.non_finite_logits,
+      all.prompt_tokens, all.begun_tokens, all.generated_tokens, all.preemptions, all.steps,
+      all.broken_invariants);
+  observe(all.queue_time, all.time_to_first_token, all.time_per_token, all.request_time,
+          all.prefill_time, all.decode_time, all.running_time, all.step_time);
+  all.prompt_lengths.observe(static_cast<double>(++last * factor));
+  all.answer_lengths.observe(static_cast<double>(++last * factor));
+  set(all.adapter_loads, all.adapter_load_failures, all.adapter_replacements, all.adapter_evictions,
+      all.adapter_pages, all.adapter_pages_free, all.adapter_pages_pinned, all.adapter_page_bytes,
+      all.adapter_host_bytes, all.adapter_host_limit_bytes);
+  observe(all.adapter_load_time, all.adapter_wait);
+  engine::AdapterTraffic traffic;
+  fill(traffic);
+  all.adapters = {{.name = "broken", .rank = 4, .pages = 2, .broken = true, .non_finite_logits = 3},
+                  {.name = "ready",
+                   .pinned = true,
+                   .rank = 8,
+                   .on_device = true,
+                   .in_host = true,
+                   .pages = 5 * factor,
+                   .running = 1,
+                   .waiting = 2,
+                   .traffic = std::make_shared<engine::AdapterTraffic>(traffic)}};
+  fill(all.base_traffic);
+  fill(all.other_adapters);
+  engine::GrammarStats& grammars = all.grammars;
+  set(grammars.queued, grammars.helpers, grammars.started, grammars.compiled, grammars.refused,
+      grammars.failed_time, grammars.failed_memory, grammars.failed_crash,
+      grammars.failed_rejected);
+  all.ranks.resize(2);
+  for (engine::RankStats& rank : all.ranks) set(rank.adapter_pages, rank.adapter_pages_free);
+  return all;
+}
+
+// The lines without buckets, which would be most of them.
+std::string without_buckets(const std::string& page) {
+  std::istringstream lines(page);
+  std::string kept;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("_bucket{") == std::string::npos) kept += line + '\n';
+  return kept;
+}
+
+// The whole page, of two replicas and of their sums: names, help, order and numbers are what users
+// rely on.
+TEST(Metrics, PageIsAsRecorded) {
+  HttpCounts http;
+  http.count("/v1/models", 200);
+  http.refuse("memory");
+  const ServerFigures server = {.model = "base", .now = 1.5, .used_bytes = 7, .limit_bytes = 9};
+  engine::Stats all = engine::total_stats({filled(1), filled(1000)});
+  const std::string replicas = metrics_page(all, http, server);
+  all.replicas.clear();
+  const std::string sums = metrics_page(all, http, server);
+  const auto recorded = read_text(MOTLEY_METRICS_PAGE, 1 << 20);
+  ASSERT_TRUE(recorded.ok()) << recorded.error().message();
+  EXPECT_EQ(without_buckets(cat(replicas, "\n", sums)), *recorded);
+}
 
 TEST(Metrics, LinesOfAdaptersAreBounded) {
   engine::Stats stats;

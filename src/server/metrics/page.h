@@ -1,14 +1,16 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/cat.h"
+#include "engine/metrics.h"
 #include "engine/stats.h"
 
 namespace motley::server {
@@ -38,6 +40,14 @@ class MetricsPage {
     name_ = name;
     text_ += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
   }
+  // Begins the family of a row; false: the row before it was of the same family.
+  bool family(const auto& row) {
+    static constexpr std::array<std::string_view, 4> types = {"counter", "gauge", "histogram",
+                                                              "summary"};
+    if (row.name == name_) return false;
+    family(row.name, types[static_cast<std::size_t>(row.kind)], row.help);
+    return true;
+  }
   void sample(std::string_view labels, auto value, std::string_view suffix = {}) {
     const std::string all = joined_labels(common_, labels);
     text_ +=
@@ -51,23 +61,31 @@ class MetricsPage {
     family(name, "counter", help);
     sample({}, value);
   }
-  void histogram(std::string_view name, std::string_view help, const auto& values) {
-    family(name, "histogram", help);
-    sum_samples({}, values);
-  }
-  // Of an engine::Histogram, or an engine::DurationSum.
-  template <class Sums>
-  void sum_samples(std::string_view labels, const Sums& values) {
-    if constexpr (requires { values.bounds; }) {
+  // All samples of a number, an engine::Histogram or an engine::DurationSum.
+  template <class Value>
+  void samples(std::string_view labels, const Value& value) {
+    if constexpr (requires { value.bounds; }) {
       std::uint64_t below = 0;
-      for (std::size_t i = 0; i < values.bounds.size(); ++i) {
-        below += values.counts[i];
-        sample(joined_labels(cat("le=\"", values.bounds[i], "\""), labels), below, "_bucket");
+      for (std::size_t i = 0; i < value.bounds.size(); ++i) {
+        below += value.counts[i];
+        sample(joined_labels(cat("le=\"", value.bounds[i], "\""), labels), below, "_bucket");
       }
-      sample(joined_labels("le=\"+Inf\"", labels), values.count, "_bucket");
+      sample(joined_labels("le=\"+Inf\"", labels), value.count, "_bucket");
     }
-    sample(labels, values.sum, "_sum");
-    sample(labels, values.count, "_count");
+    if constexpr (requires { value.count; }) {
+      sample(labels, value.sum, "_sum");
+      sample(labels, value.count, "_count");
+    } else {
+      sample(labels, value);
+    }
+  }
+  template <class Row>
+  void rows(std::span<const Row> table, const typename Row::Owner& owner) {
+    for (const Row& row : table) {
+      if (row.name.empty()) continue;
+      family(row);
+      row.read(owner, [&](const auto& value) { samples(row.label, value); });
+    }
   }
   std::string take() && { return std::move(text_); }
 
@@ -86,37 +104,38 @@ class EngineMetrics {
     if (parts_.empty()) parts_.push_back({"", &stats});
   }
 
-  // `value` is a member of Stats, or a function of it.
+  // `value` is a function of Stats.
   void gauge(std::string_view name, std::string_view help, auto value) {
     page_.family(name, "gauge", help);
-    samples({}, value);
+    each([&](const engine::Stats& stats, const auto& sample) { sample({}, value(stats)); });
   }
-  void counter(std::string_view name, std::string_view help, auto value) {
-    page_.family(name, "counter", help);
-    samples({}, value);
+  // `owners` calls its second argument for each owner of the rows' members in Stats, with labels.
+  template <class Row>
+  void rows(std::span<const Row> table, auto owners) {
+    for (const Row& row : table) {
+      if (row.name.empty()) continue;
+      page_.family(row);
+      each([&](const engine::Stats& stats, const auto& sample) {
+        owners(stats, [&](std::string_view labels, const typename Row::Owner& owner) {
+          row.read(owner,
+                   [&](const auto& value) { sample(joined_labels(labels, row.label), value); });
+        });
+      });
+    }
   }
-  void samples(std::string_view labels, auto value) {
-    for (const Part& part : parts_)
-      page_.sample(joined_labels(labels, part.label), std::invoke(value, *part.stats));
-  }
-  template <class Histogram>
-  void histogram(std::string_view name, std::string_view help, Histogram engine::Stats::* member) {
-    page_.family(name, "histogram", help);
-    for (const Part& part : parts_) page_.sum_samples(part.label, part.stats->*member);
+  void rows(std::span<const engine::EngineMetric> table) {
+    rows(table, [](const engine::Stats& stats, const auto& write) { write({}, stats); });
   }
   void family(std::string_view name, std::string_view type, std::string_view help) {
     page_.family(name, type, help);
   }
+  bool family(const auto& row) { return page_.family(row); }
   // `write` gets each engine's numbers, and writes samples with further labels.
   void each(auto write) {
     for (const Part& part : parts_) {
-      const auto sample = [&](std::string_view labels, const auto& value) {
-        if constexpr (requires { value.count; })
-          page_.sum_samples(joined_labels(labels, part.label), value);
-        else
-          page_.sample(joined_labels(labels, part.label), value);
-      };
-      write(*part.stats, sample);
+      write(*part.stats, [&](std::string_view labels, const auto& value) {
+        page_.samples(joined_labels(labels, part.label), value);
+      });
     }
   }
 
