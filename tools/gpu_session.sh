@@ -2,6 +2,9 @@
 # What a machine with a GPU, borrowed for minutes, has to run, each part a command that can be repeated alone:
 #
 #   tools/gpu_session.sh pack BUILD FOLDER     stripped binaries of a build into FOLDER, to be carried there
+#   tools/gpu_session.sh needs FOLDER [COMMIT] or what a build there needs; of COMMIT, too, to compare with
+#   tools/gpu_session.sh build FOLDER TARGET...      there, of the tree that lies there: build/there
+#   tools/gpu_session.sh compare FOLDER OPTIONS...   there: `motley bench OPTIONS` of COMMIT and of the tree, in turns
 #   tools/gpu_session.sh tests FOLDER          the whole gpu label, in shards
 #   tools/gpu_session.sh memcheck FOLDER [FILTER]    compute-sanitizer over small kernel tests; racecheck, synccheck too
 #   tools/gpu_session.sh bench FOLDER          the expert layer's matrix, attention, products, sampling
@@ -14,7 +17,7 @@ folder=${2:-}
 small='GroupedExperts.SmallBatch*:ExactExperts.*:ExpertPlan.*:Router.*:DeviceElementary.*'
 
 usage() {
-  sed -n '4,7s/^#   //p' tools/gpu_session.sh >&2
+  sed -n '4,10s/^#   //p' tools/gpu_session.sh >&2
   exit 2
 }
 
@@ -30,7 +33,77 @@ tests() {
   [ "$failed" = 0 ] && python3 tests/gpu/memory_test.py "$folder/motley"
 }
 
+# Warnings of another compiler are none of ours.
+configure() {
+  local source=$1 build=$2
+  shift 2
+  cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMOTLEY_CUDA=ON \
+    -DMOTLEY_CUDA_ARCHITECTURES=90a-real "-DCMAKE_PREFIX_PATH=$there/gtest;$there/yaml" \
+    -DMOTLEY_XGRAMMAR="$(echo "$there"/packages/xgrammar-*)" "$@" >"$there/configure.log" 2>&1 ||
+    { tail -n 30 "$there/configure.log" && exit 1; }
+  sed -i 's/-Werror=all-warnings//g; s/-Werror//g' "$build/build.ninja"
+}
+
+make_targets() {
+  ninja -C "$@" >"$there/build.log" 2>&1 || { grep -E -A 10 'FAILED|error' "$there/build.log" | head -n 60 && exit 1; }
+}
+
+# What the machine has no packages of: GoogleTest, libyaml, xgrammar's sources.
+unpack() {
+  [ ! -d "$there" ] || return 0
+  mkdir -p "$there"
+  tar -xf "$folder/needs.tar.xz" -C "$there"
+  cmake -S "$there/googletest" -B "$there/gtest-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_INSTALL_PREFIX="$there/gtest" >"$there/configure.log" 2>&1
+  make_targets "$there/gtest-build" install
+}
+
+compare() {
+  local other=$there/other-build/motley one
+  if [ ! -x "$other" ]; then
+    mkdir -p "$there/other"
+    tar -xf "$folder/other.tar.xz" -C "$there/other"
+    configure "$there/other" "$there/other-build" -DMOTLEY_TESTS=OFF -DMOTLEY_BENCH=OFF
+    make_targets "$there/other-build" motley
+    other=$(find "$there/other-build" -name motley -type f -perm -1 -print -quit)
+  fi
+  for _ in 1 2 3; do
+    for one in "$other" "$(find build/there -name motley -type f -perm -1 -print -quit)"; do
+      "$one" bench --device cuda --steps 20 --prefill none "$@" |
+        awk -v which="$one" '/^(decode|prompts)/ {print which == "'"$other"'" ? "other" : "tree", $2, $3, $4}'
+    done
+  done | awk '{key = $2 " rows, " $3 " adapters"; name = $1 SUBSEP key
+               if (!(key in seen)) {seen[key] = ++count; keys[count] = key}
+               if (!(name in best) || $4 < best[name]) best[name] = $4}
+       END {for (i = 1; i <= count; ++i) {
+              other = best["other" SUBSEP keys[i]]; tree = best["tree" SUBSEP keys[i]]
+              printf "%-28s %8.3f -> %8.3f ms  %.3f\n", keys[i], other, tree, tree / other}}'
+}
+
+there=/tmp/gpu-session
+export CPATH=$there/yaml/include
+
 case $what in
+  needs)
+    [ -n "$folder" ] || usage
+    mkdir -p "$folder/yaml/include" "$folder/yaml/lib"
+    cp /usr/include/yaml.h "$folder/yaml/include"
+    cp /usr/lib/*/libyaml.a "$folder/yaml/lib"
+    tar -cJf "$folder/needs.tar.xz" -C /usr/src googletest -C "$PWD/.cache" packages -C "$PWD/$folder" yaml
+    rm -r "$folder/yaml"
+    if [ $# -gt 2 ]; then
+      git archive "$3" src cmake CMakeLists.txt CMakePresets.json bench fuzz tools | xz >"$folder/other.tar.xz"
+    fi
+    ;;
+  build)
+    unpack
+    [ -f build/there/build.ninja ] || configure . build/there
+    make_targets build/there "${@:3}"
+    ;;
+  compare)
+    unpack
+    compare "${@:3}"
+    ;;
   pack)
     out=${3:-}
     [ -d "$folder" ] && [ -n "$out" ] || usage
