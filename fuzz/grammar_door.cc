@@ -333,7 +333,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!read.ok()) expect_one_line(read.error());
   }
   auto answer = std::make_shared<std::promise<Result<GrammarService::Ref>>>();
-  service().submit(spec, {}, [answer](Result<GrammarService::Ref> result) {
+  service().submit(spec, {}, 1, [answer](Result<GrammarService::Ref> result) {
     answer->set_value(std::move(result));
   });
   const Result<GrammarService::Ref> grammar = answer->get_future().get();

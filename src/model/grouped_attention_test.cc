@@ -89,7 +89,7 @@ class GroupedAttentionBlocks : public testing::TestWithParam<GroupedCase> {
     const tensor::Shape pages{8, page_tokens, sizes.kv_heads, sizes.head_dim};
     std::vector<LayerPages> layers(attention_layer + 1);
     layers[attention_layer] = {view(keys, pages)};
-    if (sizes.values != Values::keys) layers[attention_layer].push_back(view(values, pages));
+    if (sizes.values != Values::keys) layers[attention_layer].emplace_back(view(values, pages));
     const Batch batch{.count = rows,
                       .rows = {.sequences = std::ssize(seq_begin) - 1,
                                .seq_begin = seq_begin.data(),

@@ -145,7 +145,7 @@ class GpuGroupedAttention : public testing::TestWithParam<GroupedCase> {
     const tensor::Shape shape{pages, page_tokens, sizes.kv_heads, sizes.head_dim};
     layers[attention_layer] = {there(keys, shape)};
     if (sizes.values != model::Values::keys)
-      layers[attention_layer].push_back(there(values, shape));
+      layers[attention_layer].emplace_back(there(values, shape));
     const model::Batch batch{.count = rows,
                              .rows = {.sequences = std::ssize(pieces),
                                       .seq_begin = seq_begin.data(),
