@@ -72,11 +72,13 @@ class FairFlows {
   // Weights divide costs: a unit of turns is so much smaller that little is lost.
   static constexpr std::uint64_t unit = 1024;
   static constexpr std::size_t least_swept = 1024;
+  static constexpr std::size_t most_idle = 8192;
 
-  // Forgets idle flows that are not ahead of the others.
+  // Forgets idle flows that are not ahead of the others; of too many also those that are.
   void sweep() {
-    std::erase_if(flows_, [this](const auto& each) {
-      return each.second.idle() && each.second.next <= now_;
+    const bool too_many = flows_.size() >= most_idle;
+    std::erase_if(flows_, [&](const auto& each) {
+      return each.second.idle() && (too_many || each.second.next <= now_);
     });
     sweep_at_ = std::max<std::size_t>(least_swept, 2 * flows_.size());
   }

@@ -162,8 +162,9 @@ class Generation {
     const MemoryBudget::Refusal refusal = share_.grow(more);
     if (refusal != MemoryBudget::Refusal::none)
       return Error(ErrorCode::busy,
-                   refusal == MemoryBudget::Refusal::all
-                       ? "the memory for requests is used up"
+                   refusal == MemoryBudget::Refusal::all ? "the memory for requests is used up"
+                   : exchange_.request().holder
+                       ? "the memory for requests of one client is used up"
                        : "the memory for requests from one address is used up",
                    "", "try again later, stream the answer, or set max_tokens");
     return {};

@@ -134,8 +134,7 @@ asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   if (!planned.ok()) co_return planned;
-  Result<void> brought = check_adapters(exchange.request(), planned->adapters);
-  if (brought.ok()) brought = co_await bring_adapters(exchange, planned->adapters);
+  Result<void> brought = co_await bring_adapters(exchange, planned->adapters);
   if (!brought.ok()) co_return std::move(brought).error();
   for (const engine::ScaledAdapter& each : planned->adapters)
     if (!engine_.adapter(each.name))

@@ -249,7 +249,10 @@ ErrorWriter Service::error_writer(std::string_view path) {
 
 HeadVerdict Service::admit(const HttpHead& head) {
   const Route* const route = route_at(head.path);
-  HeadVerdict verdict{.refusal = refusal(route, head)};
+  // Of one reading of the files.
+  const std::shared_ptr<const ApiKeys> keys = keys_.get();
+  const ApiKeys::Key* const key = keys->find(head.authorization, head.api_key);
+  HeadVerdict verdict{.refusal = refusal(route, head, key != nullptr)};
   if (verdict.refusal) {
     counts_.count(route == nullptr ? "(none)" : route->path, verdict.refusal->status);
     if (route != nullptr && route->for_pages)
@@ -257,13 +260,8 @@ HeadVerdict Service::admit(const HttpHead& head) {
     return verdict;
   }
   verdict.max_body_bytes = head.method == "OPTIONS" ? unused_body_bytes : route->max_body_bytes;
-  if (options_.keys.required()) {
-    const auto keys = keys_.get();
-    if (const ApiKeys::Key* const key = keys->find(head.authorization, head.api_key)) {
-      verdict.authorized = true;
-      verdict.holder = key->holder;
-    }
-  }
+  verdict.authorized = key != nullptr;
+  if (key != nullptr) verdict.holder = key->holder;
   return verdict;
 }
 
@@ -329,7 +327,8 @@ Error Service::no_route(std::string_view path) {
 }
 
 // The answer if the body need not be read.
-std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead& head) const {
+std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead& head,
+                                             bool has_key) const {
   const auto write_error = [&](const Error& error) {
     return error_writer(head.path)(error, head.id);
   };
@@ -348,7 +347,7 @@ std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead&
     response.headers.emplace_back("Allow", allowed);
     return response;
   }
-  if (const auto refused = access_refusal(*route, head)) return write_error(*refused);
+  if (const auto refused = access_refusal(*route, head, has_key)) return write_error(*refused);
   if (route->max_body_bytes <= unused_body_bytes || body_coding(head.content_encoding))
     return std::nullopt;
   HttpResponse response = write_error(
@@ -359,8 +358,9 @@ std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead&
   return response;
 }
 
-std::optional<Error> Service::access_refusal(const Route& route, const HttpHead& head) const {
-  if (route.guarded && !keys_.get()->allow(head.authorization, head.api_key))
+std::optional<Error> Service::access_refusal(const Route& route, const HttpHead& head,
+                                             bool has_key) const {
+  if (route.guarded && options_.keys.required() && !has_key)
     return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
                  "send Authorization: Bearer KEY, or X-Api-Key: KEY");
   if (!route.for_pages && !options_.adapter_loading)
@@ -465,7 +465,10 @@ asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> p
     const auto details = [&] { return cat("id ", request.id, ", bytes ", request.body.size()); };
     const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::request, details);
     MOTLEY_TRY(const json::Value body, parse_body(request));
-    return (planner_.*planning)(body, &cancelled);
+    const auto check = [&](std::span<const engine::ScaledAdapter> named) {
+      return check_adapters(request, named);
+    };
+    return (planner_.*planning)(body, {.cancelled = &cancelled, .check_adapters = check});
   };
   co_return co_await on_workers(workers_, exchange, cancelled, work);
 }
@@ -548,8 +551,7 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
       planned.ok() ? charge(*planned, exchange.request(), share) : planned.error();
   if (admitted.ok()) {
     const std::vector<engine::ScaledAdapter> named = planned->requests.front().adapters;
-    admitted = check_adapters(exchange.request(), named);
-    if (admitted.ok()) admitted = co_await bring_adapters(exchange, named);
+    admitted = co_await bring_adapters(exchange, named);
   }
   if (exchange.gone()) co_return;
   const ErrorWriter write_error = error_writer(exchange.request().path);

@@ -111,8 +111,8 @@ class Service {
   Answer load_adapter(Exchange& exchange);
   Answer unload_adapter(Exchange& exchange);
 
-  std::optional<HttpResponse> refusal(const Route* route, const HttpHead& head) const;
-  std::optional<Error> access_refusal(const Route& route, const HttpHead& head) const;
+  std::optional<HttpResponse> refusal(const Route* route, const HttpHead& head, bool has_key) const;
+  std::optional<Error> access_refusal(const Route& route, const HttpHead& head, bool has_key) const;
   boost::asio::awaitable<Result<void>> decode(Exchange& exchange);
   Result<void> check_health() const;
   json::Object model_object(std::string_view id, const engine::AdapterInfo* adapter) const;
@@ -121,8 +121,7 @@ class Service {
   Result<void> check_adapters(const HttpHead& head,
                               std::span<const engine::ScaledAdapter> adapters) const;
   template <class Plan>
-  using Planning = Result<Plan> (GenerationPlanner::*)(const json::Value&,
-                                                       const std::atomic<bool>*) const;
+  using Planning = Result<Plan> (GenerationPlanner::*)(const json::Value&, const Asked&) const;
   Answer generate(Exchange& exchange, Planning<GenerationPlan> planning);
   template <class Plan>
   boost::asio::awaitable<Result<Plan>> plan(Exchange& exchange, Planning<Plan> planning);

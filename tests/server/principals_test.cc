@@ -104,6 +104,22 @@ TEST_F(Holders, GoByTheirNamesAndWeights) {
   EXPECT_EQ(server.engine().last_request().client_weight, 1);
 }
 
+// Not even by the template that renders its conversations.
+TEST(HoldersOfAServer, LearnNothingFromTemplatesOfOthers) {
+  TestServer server({.holders = std::string(holders),
+                     .adapter_templates = {{"other", "{{ raise_exception('secret') }}"}}});
+  server.engine().load_adapter({.name = "other", .path = "x"}, false, [](const auto&) {});
+  const auto ask = [&](std::string_view key) {
+    return server.ask(post(
+        "/v1/chat/completions",
+        R"({"model": "other", "messages": [{"role": "user", "content": "how"}]})", with_key(key)));
+  };
+  EXPECT_THAT(ask("k-all").body, HasSubstr("secret"));
+  const Received refused = ask("k-team");
+  EXPECT_EQ(refused.status, 404);
+  EXPECT_THAT(refused.body, Not(HasSubstr("secret")));
+}
+
 // Two keys at one address have the memory of two clients.
 TEST(HoldersOfOneAddress, HaveMemoryOfTheirOwn) {
   HttpLimits limits;

@@ -23,6 +23,7 @@ namespace {
 using wire::Kind;
 
 constexpr int busy_timeout_ms = 100;
+constexpr std::uint64_t grammar_cost = 1024;  // of a client's turns: weights divide it
 constexpr int idle_timeout_ms = 5000;
 constexpr auto memory_pause = std::chrono::milliseconds(20);
 
@@ -275,7 +276,7 @@ int GrammarService::timeout_ms() const {
 GrammarService::Entry* GrammarService::next_queued() {
   auto* const client = clients_.first([](const Queue& queue) { return !queue.idle(); });
   if (client == nullptr) return nullptr;
-  clients_.begin(clients_.charge(*client, 1));
+  clients_.begin(clients_.charge(*client, grammar_cost));
   Entry* const entry = client->entries.front();
   client->entries.pop_front();
   --queued_;

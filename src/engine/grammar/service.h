@@ -150,7 +150,7 @@ class GrammarService {
     std::deque<Entry*> entries;
     bool idle() const { return entries.empty(); }
   };
-  FairFlows<Queue> clients_;  // a grammar costs 1
+  FairFlows<Queue> clients_;
   std::size_t queued_ = 0;
   std::uint64_t numbers_ = 0;  // of entries
   Ticket tickets_ = 0;

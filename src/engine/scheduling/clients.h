@@ -37,4 +37,10 @@ struct ClientState {
 using Clients = FairFlows<ClientState>;
 using Client = Clients::Flow;
 
+// A number of a client's that is compared with other clients', in parts of its weight.
+inline std::int64_t by_weight(std::int64_t number, const Client& client) {
+  constexpr std::int64_t parts = 1 << 16;
+  return number * parts / client.weight;
+}
+
 }  // namespace motley::engine

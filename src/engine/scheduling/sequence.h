@@ -105,7 +105,7 @@ struct RunningSequence {
   std::uint64_t loading = 0;
   bool done = false;      // removed at the end of the step
   bool held = false;      // its last draw waits: it is in no step until its sampler is ready
-  std::int64_t rank = 0;  // index among the client's running sequences
+  std::int64_t rank = 0;  // index among the client's running sequences, by its weight
 
   std::int64_t remaining() const { return sequence.length() - computed; }
 };

@@ -57,7 +57,7 @@ void Scheduler::order_running() {
   for (const auto& each : running_) {
     Client& client = *each->sequence.job->client;
     if (std::exchange(client.ordering, ordering_) != ordering_) client.running = 0;
-    each->rank = client.running++;
+    each->rank = by_weight(client.running++, client);
   }
   std::ranges::sort(running_, [](const auto& a, const auto& b) { return stands_before(*a, *b); });
 }
@@ -73,14 +73,15 @@ bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) 
   const Job& job = *waiting.sequence.job;
   if (running_.empty() || now - job.accepted < options_.client_patience) return false;
   order_running();
-  const std::int64_t own = running_of(*job.client);
-  if (running_.back()->rank <= own || job.client->denied == admission_) return false;
+  // The rank of one more than what it would run then.
+  const std::int64_t after = by_weight(running_of(*job.client) + 1, *job.client);
+  if (running_.back()->rank < after || job.client->denied == admission_) return false;
   Room room{.available = pages_.available(),
             .growth = growth_of(waiting.sequence),
             .max_running = max_running()};
   std::vector<std::int32_t> let_go;
   for (const auto& running : running_) {
-    if (running->rank > own) {
+    if (running->rank >= after) {
       const auto pages = running->pages.pages();
       let_go.insert(let_go.end(), pages.begin(), pages.end());
     } else {
@@ -95,7 +96,8 @@ bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) 
   return false;
 }
 
-// Clients with prompts in the step get equal rows; rows that one does not need go to the others.
+// Clients with prompts in the step get rows by their weights; those that one does not need go to
+// the others.
 void Scheduler::share_rows() {
   prompting_.clear();
   for (const auto& running : running_) {
@@ -105,15 +107,19 @@ void Scheduler::share_rows() {
     client.rows_wanted += rows_wanted(*running);
   }
   std::ranges::sort(prompting_, [](const Client* a, const Client* b) {
-    return std::tie(a->rows_wanted, a->number) < std::tie(b->rows_wanted, b->number);
+    // Those that want the least for their weight leave the others the most.
+    const std::int64_t of_a = by_weight(a->rows_wanted, *a);
+    const std::int64_t of_b = by_weight(b->rows_wanted, *b);
+    return std::tie(of_a, a->number) < std::tie(of_b, b->number);
   });
   std::int64_t left = rows_left_;
-  auto clients = static_cast<std::int64_t>(prompting_.size());
+  std::int64_t weights = 0;
+  for (const Client* const client : prompting_) weights += client->weight;
   for (Client* const client : prompting_) {
-    const std::int64_t share = (left + clients - 1) / clients;
+    const std::int64_t share = (left * client->weight + weights - 1) / weights;
     client->rows = std::min(std::exchange(client->rows_wanted, 0), share);
     left -= client->rows;
-    --clients;
+    weights -= client->weight;
   }
 }
 

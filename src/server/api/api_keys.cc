@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/cat.h"
@@ -68,7 +69,10 @@ Result<ApiKeys::Key> read_holder(const json::Object& object, std::string place) 
   holder.name = *name;
   MOTLEY_TRY(const auto weight, fields.integer("weight", 1, max_weight));
   holder.weight = static_cast<std::uint32_t>(weight.value_or(1));
-  if (const json::Value* const adapters = object.find_set("adapters"); adapters != nullptr) {
+  if (const json::Value* const adapters = object.find("adapters"); adapters != nullptr) {
+    if (adapters->is_null())
+      return wrong("adapters", "null, which could mean all or none",
+                   "leave it out for all adapters, or give [] for none");
     MOTLEY_TRY(holder.adapters, fields.strings("adapters", max_patterns));
   } else {
     fields.accept({"adapters"});
@@ -129,8 +133,10 @@ Result<ApiKeys> ApiKeys::parse_holders(std::string_view text, std::string_view w
 }
 
 Result<void> ApiKeys::add(ApiKeys others) {
+  const std::size_t count = keys_.size();
   for (Key& each : others.keys_) {
-    if (std::ranges::find(keys_, each.text, &Key::text) != keys_.end())
+    const auto before = std::span(keys_).first(count);
+    if (std::ranges::find(before, each.text, &Key::text) != before.end())
       return Error(ErrorCode::bad_file, "a key that stands twice", "", "give each key once");
     keys_.push_back(std::move(each));
   }

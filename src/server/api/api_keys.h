@@ -32,7 +32,7 @@ class ApiKeys {
   static Result<ApiKeys> load_holders(const std::filesystem::path& file);
   static Result<ApiKeys> parse_holders(std::string_view text, std::string_view where);
 
-  // Refuses a key that both have.
+  // Refuses a key that both have; one that the others have twice counts once or twice alike.
   Result<void> add(ApiKeys others);
 
   bool required() const { return !keys_.empty(); }

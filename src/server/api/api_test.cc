@@ -184,6 +184,9 @@ TEST(ApiKeys, ComeFromAFileThatHoldsSome) {
   EXPECT_FALSE(keys.allow("", ""));
   EXPECT_FALSE(ApiKeys::load(folder.file("none", "# nobody\n")).ok());
   EXPECT_TRUE(ApiKeys().allow(""));
+  ApiKeys both = keys;
+  EXPECT_FALSE(both.add(keys).ok());
+  EXPECT_TRUE(both.add(ApiKeys({"gamma", "gamma"})).ok());
 }
 
 TEST(ApiKeys, HaveHoldersInJson) {
@@ -225,6 +228,8 @@ TEST(ApiKeys, OfHoldersAreRefusedWithTheirPlace) {
   EXPECT_THAT(why(R"([{"key": "k", "name": "a", "weight": 0}])"), HasSubstr("[0].weight"));
   EXPECT_THAT(why(R"([{"key": "k", "name": "a", "wieght": 1}])"), HasSubstr("[0].wieght"));
   EXPECT_THAT(why(R"([{"key": "k", "name": "a", "adapters": [1]}])"), HasSubstr("[0].adapters[0]"));
+  EXPECT_THAT(why(R"([{"key": "k", "name": "a", "adapters": null}])"),
+              HasSubstr("could mean all or none"));
   EXPECT_THAT(why(R"([{"key": "k", "name": "a"}, {"key": "k", "name": "b"}])"),
               HasSubstr("a key that stands twice (keys.json, [1])"));
   EXPECT_THAT(why(R"([{"key": "k", "name": "a"}, {"key": "l", "name": "a", "weight": 2}])"),

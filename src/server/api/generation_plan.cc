@@ -98,7 +98,7 @@ GenerationPlanner::GenerationPlanner(const text::ModelText& text, Options option
     longest_token_bytes_ = std::max(longest_token_bytes_, tokenizer.bytes_of(id).size());
 }
 
-ApiContext GenerationPlanner::context(const std::atomic<bool>* cancelled, Notices& notices) const {
+ApiContext GenerationPlanner::context(const Asked& asked, Notices& notices) const {
   return {.base = options_.base,
           .aliases = options_.aliases,
           .vocabulary = options_.vocabulary,
@@ -106,7 +106,7 @@ ApiContext GenerationPlanner::context(const std::atomic<bool>* cancelled, Notice
           .max_sequence_tokens = options_.max_sequence_tokens,
           .longest_token_bytes = longest_token_bytes_,
           .tokenizer = &text_.tokenizer(),
-          .cancelled = cancelled,
+          .asked = asked,
           .notices = &notices,
           .max_logprobs = options_.max_logprobs,
           .is_adapter = options_.is_adapter,
@@ -157,11 +157,10 @@ TextRules GenerationPlanner::rules_for(const GenerationFields& fields) const {
 }
 
 Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
-                                                     const std::atomic<bool>* cancelled) const {
+                                                     const Asked& asked) const {
   const auto request = std::make_shared<CompletionRequest>();
   Notices notices;
-  MOTLEY_TRY(*request,
-             read_completion_request(body, context(cancelled, notices), text_.tokenizer()));
+  MOTLEY_TRY(*request, read_completion_request(body, context(asked, notices), text_.tokenizer()));
   MOTLEY_TRY_VOID(note_unenforced(request->fields, notices));
   GenerationPlan plan{.model = request->fields.model,
                       .choices = static_cast<std::size_t>(request->fields.choices),
@@ -389,11 +388,10 @@ Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionR
   return ChatPlan{.plan = std::move(plan), .parsers = std::move(parsers), .size = size};
 }
 
-Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body,
-                                               const std::atomic<bool>* cancelled) const {
+Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body, const Asked& asked) const {
   const auto request = std::make_shared<ChatCompletionRequest>();
   Notices notices;
-  const ApiContext context = this->context(cancelled, notices);
+  const ApiContext context = this->context(asked, notices);
   MOTLEY_TRY(*request, read_chat_completion_request(body, context));
   MOTLEY_TRY(ChatPlan chat, plan_chat(*request, context));
   GenerationPlan plan = std::move(chat.plan);
@@ -409,10 +407,10 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body,
 }
 
 Result<GenerationPlan> GenerationPlanner::responses(const json::Value& body,
-                                                    const std::atomic<bool>* cancelled) const {
+                                                    const Asked& asked) const {
   const auto request = std::make_shared<ResponsesRequest>();
   Notices notices;
-  const ApiContext context = this->context(cancelled, notices);
+  const ApiContext context = this->context(asked, notices);
   MOTLEY_TRY(*request, read_responses_request(body, context));
   auto chat = plan_chat(request->chat, context);
   if (!chat.ok()) return request->conversation.at_input(chat.error());
@@ -428,10 +426,10 @@ Result<GenerationPlan> GenerationPlanner::responses(const json::Value& body,
 }
 
 Result<GenerationPlan> GenerationPlanner::messages(const json::Value& body,
-                                                   const std::atomic<bool>* cancelled) const {
+                                                   const Asked& asked) const {
   const auto request = std::make_shared<MessagesRequest>();
   Notices notices;
-  const ApiContext context = this->context(cancelled, notices);
+  const ApiContext context = this->context(asked, notices);
   MOTLEY_TRY(*request, read_messages_request(body, context, MessagesUse::answer));
   auto planned = plan_chat(request->chat, context);
   if (!planned.ok()) return at_messages(planned.error());
@@ -445,9 +443,9 @@ Result<GenerationPlan> GenerationPlanner::messages(const json::Value& body,
 }
 
 Result<TokenizePlan> GenerationPlanner::count_tokens(const json::Value& body,
-                                                     const std::atomic<bool>* cancelled) const {
+                                                     const Asked& asked) const {
   TokenizePlan plan;
-  const ApiContext context = this->context(cancelled, plan.notices);
+  const ApiContext context = this->context(asked, plan.notices);
   MOTLEY_TRY(MessagesRequest request, read_messages_request(body, context, MessagesUse::count));
   plan.model = request.chat.fields.model;
   plan.adapters = request.chat.fields.adapters;

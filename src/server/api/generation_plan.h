@@ -73,23 +73,17 @@ class GenerationPlanner {
   // The model's text must outlive the planner.
   GenerationPlanner(const text::ModelText& text, Options options);
 
-  // `cancelled` may be set meanwhile by any thread, if the plan is not needed any more.
-  Result<GenerationPlan> completion(const json::Value& body,
-                                    const std::atomic<bool>* cancelled = nullptr) const;
-  Result<GenerationPlan> chat(const json::Value& body,
-                              const std::atomic<bool>* cancelled = nullptr) const;
+  // `asked.cancelled` may be set meanwhile by any thread, if the plan is not needed any more.
+  Result<GenerationPlan> completion(const json::Value& body, const Asked& asked = {}) const;
+  Result<GenerationPlan> chat(const json::Value& body, const Asked& asked = {}) const;
 
-  Result<GenerationPlan> responses(const json::Value& body,
-                                   const std::atomic<bool>* cancelled = nullptr) const;
-  Result<GenerationPlan> messages(const json::Value& body,
-                                  const std::atomic<bool>* cancelled = nullptr) const;
+  Result<GenerationPlan> responses(const json::Value& body, const Asked& asked = {}) const;
+  Result<GenerationPlan> messages(const json::Value& body, const Asked& asked = {}) const;
   // For the prompt that messages() would make.
-  Result<TokenizePlan> count_tokens(const json::Value& body,
-                                    const std::atomic<bool>* cancelled = nullptr) const;
+  Result<TokenizePlan> count_tokens(const json::Value& body, const Asked& asked = {}) const;
   // Tokens are those of a completion or a chat with the same fields.
-  Result<TokenizePlan> tokenize(const json::Value& body, const std::atomic<bool>* cancelled) const;
-  Result<TokenizePlan> detokenize(const json::Value& body,
-                                  const std::atomic<bool>* cancelled) const;
+  Result<TokenizePlan> tokenize(const json::Value& body, const Asked& asked) const;
+  Result<TokenizePlan> detokenize(const json::Value& body, const Asked& asked) const;
 
   const Options& options() const { return options_; }
   // The format of answers with the model's own template.
@@ -125,8 +119,8 @@ class GenerationPlanner {
   // Moves everything except the tools out of the request's inputs.
   Result<ChatPlan> plan_chat(ChatCompletionRequest& request, const ApiContext& context) const;
 
-  ApiContext context(const std::atomic<bool>* cancelled, Notices& notices) const;
-  ApiContext tokenize_context(const std::atomic<bool>* cancelled, Notices& notices) const;
+  ApiContext context(const Asked& asked, Notices& notices) const;
+  ApiContext tokenize_context(const Asked& asked, Notices& notices) const;
   Result<text::MarkedText> write(text::ChatInputs inputs, const ChatCompletionRequest& request,
                                  ChatFormat& format) const;
   Result<Rendered> render(text::ChatInputs inputs, const ChatCompletionRequest& request,

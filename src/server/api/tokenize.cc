@@ -29,19 +29,18 @@ Result<T> of_any_length(Result<T> result) {
 
 }  // namespace
 
-ApiContext GenerationPlanner::tokenize_context(const std::atomic<bool>* cancelled,
-                                               Notices& notices) const {
-  ApiContext context = this->context(cancelled, notices);
+ApiContext GenerationPlanner::tokenize_context(const Asked& asked, Notices& notices) const {
+  ApiContext context = this->context(asked, notices);
   context.max_sequence_tokens = std::max(context.max_sequence_tokens, max_tokens / 2);
   context.more_fields = own_fields;
   return context;
 }
 
 Result<TokenizePlan> GenerationPlanner::tokenize(const json::Value& body,
-                                                 const std::atomic<bool>* cancelled) const {
+                                                 const Asked& asked) const {
   MOTLEY_TRY(const json::Object* const object, body.as_object("body"));
   TokenizePlan plan;
-  const ApiContext context = tokenize_context(cancelled, plan.notices);
+  const ApiContext context = tokenize_context(asked, plan.notices);
   Fields fields(*object, "", context.ignored());
   MOTLEY_TRY(const auto strings, fields.boolean("return_token_strs"));
   plan.with_strings = strings.value_or(false);
@@ -55,7 +54,7 @@ Result<TokenizePlan> GenerationPlanner::tokenize(const json::Value& body,
     plan.ids = std::move(chat.rendered.ids);
     // Truncates to the model's context, not to the limit here.
     if (request.fields.truncate == -1)
-      truncate_prompt(plan.ids, 0, request.fields, this->context(cancelled, plan.notices));
+      truncate_prompt(plan.ids, 0, request.fields, this->context(asked, plan.notices));
     return plan;
   }
   MOTLEY_TRY(GenerationFields read, read_generation_fields(fields, context));
@@ -72,15 +71,15 @@ Result<TokenizePlan> GenerationPlanner::tokenize(const json::Value& body,
   if (!ids.ok() && ids.error().code() == ErrorCode::too_long)
     ids = Error(ErrorCode::too_long, ids.error().what(), "prompt");
   MOTLEY_TRY(plan.ids, of_any_length(std::move(ids)));
-  truncate_prompt(plan.ids, 0, read, this->context(cancelled, plan.notices));
+  truncate_prompt(plan.ids, 0, read, this->context(asked, plan.notices));
   return plan;
 }
 
 Result<TokenizePlan> GenerationPlanner::detokenize(const json::Value& body,
-                                                   const std::atomic<bool>* cancelled) const {
+                                                   const Asked& asked) const {
   MOTLEY_TRY(const json::Object* const object, body.as_object("body"));
   TokenizePlan plan;
-  const ApiContext context = tokenize_context(cancelled, plan.notices);
+  const ApiContext context = tokenize_context(asked, plan.notices);
   Fields fields(*object, "", context.ignored());
   MOTLEY_TRY(GenerationFields read, read_generation_fields(fields, context));
   plan.model = std::move(read.model);

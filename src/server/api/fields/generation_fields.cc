@@ -142,7 +142,8 @@ Result<void> read_model(Fields& fields, const ApiContext& context, GenerationFie
   } else if (adapter) {
     into.adapters.push_back({.name = *std::move(adapter)});
   }
-  return {};
+  return context.asked.check_adapters ? context.asked.check_adapters(into.adapters)
+                                      : Result<void>();
 }
 
 Result<void> read_stop(Fields& fields, const ApiContext& context, GenerationFields& into) {
@@ -221,7 +222,7 @@ text::EncodeBounds encode_bounds(const GenerationFields& fields, const ApiContex
   const std::size_t twice = 2 * static_cast<std::size_t>(context.max_sequence_tokens);
   const bool bounded = context.max_sequence_tokens > 0;
   return {.max_tokens = fields.truncate && bounded ? std::max(twice, max_truncated) : twice,
-          .cancelled = context.cancelled};
+          .cancelled = context.asked.cancelled};
 }
 
 Result<std::vector<std::string>> read_stop_strings(Fields& fields, std::string_view key) {

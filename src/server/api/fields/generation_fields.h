@@ -22,18 +22,25 @@
 // The fields that completions and chat completions share.
 namespace motley::server {
 
+// What a plan asks of the request that it is made for.
+struct Asked {
+  const std::atomic<bool>* cancelled = nullptr;  // set when the client has gone
+  // An error if the client may not use them; empty: it may use any.
+  std::function<Result<void>(std::span<const engine::ScaledAdapter>)> check_adapters = {};
+};
+
 // The context of a request.
 struct ApiContext {
   std::string base;                           // the id of the base model
   std::span<const std::string> aliases = {};  // other names of it in requests
   std::int64_t vocabulary = 0;
   const text::GenerationConfig* defaults = nullptr;
-  std::int64_t max_sequence_tokens = 0;          // 0: any number
-  std::size_t longest_token_bytes = 0;           // 0: not known
-  const text::Tokenizer* tokenizer = nullptr;    // for fields whose values are words
-  const std::atomic<bool>* cancelled = nullptr;  // set when the client has gone
-  Notices* notices = nullptr;                    // null: fields that would be noted are refused
-  int max_logprobs = engine::max_top_logprobs;   // alternatives to a token
+  std::int64_t max_sequence_tokens = 0;        // 0: any number
+  std::size_t longest_token_bytes = 0;         // 0: not known
+  const text::Tokenizer* tokenizer = nullptr;  // for fields whose values are words
+  Asked asked = {};
+  Notices* notices = nullptr;                   // null: fields that would be noted are refused
+  int max_logprobs = engine::max_top_logprobs;  // alternatives to a token
   std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
   bool strict_fields = false;                               // unknown fields are refused
   bool request_templates = false;                      // conversations may bring their own template
