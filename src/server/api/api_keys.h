@@ -17,7 +17,7 @@ class ApiKeys {
  public:
   struct Key {
     std::string text;
-    std::shared_ptr<const Principal> holder = {};  // null: whoever asks goes by its address
+    std::shared_ptr<const Principal> holder = {};  // null: requests go by their address
   };
 
   ApiKeys() = default;
@@ -32,7 +32,7 @@ class ApiKeys {
   static Result<ApiKeys> load_holders(const std::filesystem::path& file);
   static Result<ApiKeys> parse_holders(std::string_view text, std::string_view where);
 
-  // Refuses a key that both have; one that the others have twice counts once or twice alike.
+  // Refuses a key that both have.
   Result<void> add(ApiKeys others);
 
   bool required() const { return !keys_.empty(); }
@@ -40,9 +40,6 @@ class ApiKeys {
   // The key in an Authorization header, "Bearer KEY", or an X-Api-Key header; either may be empty.
   // Null: none of these. The time it takes does not reveal how much of a key is right.
   const Key* find(std::string_view authorization, std::string_view api_key = {}) const;
-  bool allow(std::string_view authorization, std::string_view api_key = {}) const {
-    return !required() || find(authorization, api_key) != nullptr;
-  }
 
  private:
   const Key* holds(std::string_view given) const;

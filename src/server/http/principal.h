@@ -10,11 +10,10 @@
 
 namespace motley::server {
 
-// Who asks: the holder of a key, or else an address. Turns, the queue, and the memory of bodies and
-// requests go by its name.
+// The holder of a key. Turns, the queue, and the memory of bodies and requests go by its name, as
+// those of requests without a holder go by their address (HttpHead::client()).
 struct Principal {
-  // Of a holder: begins with a letter, so that it is no address.
-  std::string name;
+  std::string name;          // begins with a letter, so that it is no address
   std::uint32_t weight = 1;  // of its turns, where others wait, too
   // Adapters that it may use, by their names or by how they begin ("team-*"); nothing: all.
   std::optional<std::vector<std::string>> adapters = {};
