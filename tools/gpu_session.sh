@@ -50,12 +50,15 @@ make_targets() {
 
 # What the machine has no packages of: GoogleTest, libyaml, xgrammar's sources.
 unpack() {
-  [ ! -d "$there" ] || return 0
+  exec {lock}>"$there.lock"
+  flock "$lock"
+  if [ -d "$there/gtest" ]; then flock -u "$lock" && return; fi
   mkdir -p "$there"
   tar -xf "$folder/needs.tar.xz" -C "$there"
   cmake -S "$there/googletest" -B "$there/gtest-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_INSTALL_PREFIX="$there/gtest" >"$there/configure.log" 2>&1
   make_targets "$there/gtest-build" install
+  flock -u "$lock"
 }
 
 compare() {
