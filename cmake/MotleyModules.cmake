@@ -13,7 +13,7 @@ set(MOTLEY_LEVELS
   lora 5
   moe 6
   model 7
-  runner 8
+  runner 8  grammar 8
   engine 9
   server 10
   cli 11)

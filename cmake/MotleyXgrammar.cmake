@@ -1,5 +1,5 @@
 # XGrammar's C++ core as a static library, from the sources that `tools/setup.sh build` has fetched: what makes
-# token masks of grammars. Only src/engine/grammar/ sees it. Its own CMake wants Python's bindings.
+# token masks of grammars. Only src/grammar/ sees it. Its own CMake wants Python's bindings.
 
 file(STRINGS ${CMAKE_SOURCE_DIR}/tools/packages/sources.txt pins REGEX "^xgrammar==")
 if(NOT pins MATCHES "^xgrammar==([0-9.]+)")
@@ -18,7 +18,7 @@ add_library(xgrammar STATIC ${sources})
 motley_unity(xgrammar)
 # The standard that it is written in: clang refuses one of its headers as C++20.
 set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17)
-# What it logs becomes an error of the request: src/engine/grammar/ says how.
+# What it logs becomes an error of the request: src/grammar/ says how.
 target_compile_definitions(xgrammar PUBLIC
   XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0 XGRAMMAR_LOG_CUSTOMIZE=1)
 target_include_directories(xgrammar SYSTEM PUBLIC

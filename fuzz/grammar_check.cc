@@ -9,8 +9,8 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "engine/grammar/check/check.h"
-#include "engine/grammar/schema/schema.h"
+#include "grammar/check/check.h"
+#include "grammar/schema/schema.h"
 
 namespace {
 
@@ -21,20 +21,20 @@ void expect_one_line(const motley::Error& error) {
 
 }  // namespace
 
+using motley::grammar::Spec;
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using motley::engine::GrammarSpec;
   if (size == 0) return 0;
-  constexpr GrammarSpec::Kind kinds[] = {GrammarSpec::Kind::json_schema, GrammarSpec::Kind::regex,
-                                         GrammarSpec::Kind::ebnf,
-                                         GrammarSpec::Kind::structural_tag};
-  const GrammarSpec spec{.kind = kinds[data[0] % 4],
-                         .text = std::string(reinterpret_cast<const char*>(data) + 1, size - 1)};
-  const motley::Result<void> checked = motley::engine::check_grammar(spec);
+  constexpr Spec::Kind kinds[] = {Spec::Kind::json_schema, Spec::Kind::regex, Spec::Kind::ebnf,
+                                  Spec::Kind::structural_tag};
+  const Spec spec{.kind = kinds[data[0] % 4],
+                  .text = std::string(reinterpret_cast<const char*>(data) + 1, size - 1)};
+  const motley::Result<void> checked = motley::grammar::check(spec);
   if (!checked.ok()) {
     expect_one_line(checked.error());
     return 0;
   }
-  const motley::Result<motley::engine::ReadableSpec> read = motley::engine::read_schemas(spec);
+  const motley::Result<motley::grammar::ReadableSpec> read = motley::grammar::read_schemas(spec);
   if (!read.ok()) {
     expect_one_line(read.error());
     return 0;

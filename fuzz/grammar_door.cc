@@ -16,15 +16,15 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/grammar/check/check.h"
-#include "engine/grammar/forked_helper.h"
-#include "engine/grammar/schema/schema.h"
-#include "engine/grammar/service.h"
+#include "grammar/check/check.h"
+#include "grammar/forked_helper.h"
+#include "grammar/schema/schema.h"
+#include "grammar/service.h"
 
 namespace {
 
-using namespace motley;          // NOLINT(google-build-using-namespace)
-using namespace motley::engine;  // NOLINT(google-build-using-namespace)
+using namespace motley;           // NOLINT(google-build-using-namespace)
+using namespace motley::grammar;  // NOLINT(google-build-using-namespace)
 
 // Makes grammars of every kind out of bytes: those that a hostile client would write, with
 // repetitions within repetitions, rules that name each other, and many alternatives.
@@ -33,8 +33,8 @@ class GrammarGenerator {
  public:
   GrammarGenerator(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
 
-  GrammarSpec spec() {
-    using Kind = GrammarSpec::Kind;
+  Spec spec() {
+    using Kind = Spec::Kind;
     constexpr std::array kinds = {Kind::regex, Kind::ebnf, Kind::json_schema, Kind::structural_tag,
                                   Kind::json_object};
     const Kind kind = kinds[below(kinds.size())];
@@ -277,22 +277,22 @@ class GrammarGenerator {
 constexpr std::int32_t end_id = 256;
 constexpr std::int64_t width = 264;
 
-GrammarTokens some_tokens() {
-  GrammarTokens tokens{.bytes = {}, .width = width, .end_ids = {end_id}};
+Tokens some_tokens() {
+  Tokens tokens{.bytes = {}, .width = width, .end_ids = {end_id}};
   for (int byte = 0; byte < 256; ++byte) tokens.bytes.emplace_back(1, static_cast<char>(byte));
   tokens.bytes.insert(tokens.bytes.end(), {"", "ab", "{\"", "\": ", "true", "aaaa", "<a>", "p0"});
   return tokens;
 }
 
-GrammarService& service() {
-  static GrammarService the_service(some_tokens(),
-                                    {.start = fork_grammar_helper,
-                                     .limits = {.compile_time = std::chrono::milliseconds(100),
-                                                .mask_time = std::chrono::milliseconds(30),
-                                                .excess_time = std::chrono::milliseconds(100),
-                                                .memory = std::uint64_t{64} << 20},
-                                     // Nothing is kept: the next grammar is another one.
-                                     .idle_helpers = 0});
+Service& service() {
+  static Service the_service(some_tokens(),
+                             {.start = fork_helper,
+                              .limits = {.compile_time = std::chrono::milliseconds(100),
+                                         .mask_time = std::chrono::milliseconds(30),
+                                         .excess_time = std::chrono::milliseconds(100),
+                                         .memory = std::uint64_t{64} << 20},
+                              // Nothing is kept: the next grammar is another one.
+                              .idle_helpers = 0});
   return the_service;
 }
 
@@ -303,7 +303,7 @@ void expect_one_line(const Error& error) {
 }
 
 // A text that the grammar allows, chosen by bytes.
-void follow(GrammarCursor& cursor, GrammarGenerator& bytes) {
+void follow(Cursor& cursor, GrammarGenerator& bytes) {
   std::vector<std::uint32_t> mask((width + 31) / 32);
   for (int i = 0; i < 12; ++i) {
     cursor.request_mask();
@@ -325,18 +325,17 @@ void follow(GrammarCursor& cursor, GrammarGenerator& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   log::configure({.level = log::Level::off});
   GrammarGenerator bytes(data, size);
-  GrammarSpec spec = bytes.spec();
+  Spec spec = bytes.spec();
   spec.any_whitespace = bytes.below(2) == 0;
   // As the server does, to name what is not enforced.
-  if (check_grammar(spec).ok()) {
+  if (check(spec).ok()) {
     const Result<ReadableSpec> read = read_schemas(spec);
     if (!read.ok()) expect_one_line(read.error());
   }
-  auto answer = std::make_shared<std::promise<Result<GrammarService::Ref>>>();
-  service().submit(spec, {}, 1, [answer](Result<GrammarService::Ref> result) {
-    answer->set_value(std::move(result));
-  });
-  const Result<GrammarService::Ref> grammar = answer->get_future().get();
+  auto answer = std::make_shared<std::promise<Result<Service::Ref>>>();
+  service().submit(spec, {}, 1,
+                   [answer](Result<Service::Ref> result) { answer->set_value(std::move(result)); });
+  const Result<Service::Ref> grammar = answer->get_future().get();
   if (!grammar.ok()) {
     expect_one_line(grammar.error());
     return 0;

@@ -18,7 +18,7 @@
 #include "cli/options/option_values.h"
 #include "cli/start_log.h"
 #include "engine/adapter_log.h"
-#include "engine/grammar/vocabulary.h"
+#include "grammar/vocabulary.h"
 #include "lora/files/load.h"
 #include "model/dense_groups.h"
 
@@ -383,9 +383,9 @@ std::uint64_t EngineStack::pool_bytes() const { return bytes_of(*pool_); }
 Result<void> EngineStack::make_executor(const ModelSettings& settings,
                                         const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;
-  std::optional<engine::GrammarTokens> tokens;
+  std::optional<grammar::Tokens> tokens;
   if (text != nullptr)
-    tokens = engine::grammar_tokens(text->tokenizer(), width, text->generation().end_tokens);
+    tokens = grammar::grammar_tokens(text->tokenizer(), width, text->generation().end_tokens);
   samplers_ = std::make_unique<engine::SamplerMaker>(std::move(tokens), random_seed());
   MOTLEY_TRY(executor_, engine::RunnerExecutor::create(*runner_, width, settings.max_logprobs));
   return {};

@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/lack_of_threads.h"
 #include "cli/options/environment.h"
-#include "engine/grammar/helper.h"
+#include "grammar/helper.h"
 
 int main(int argc, char** argv) {
   // If the reader disconnects, or a file grows beyond the limit of the process (ulimit -f), writes
@@ -20,9 +20,9 @@ int main(int argc, char** argv) {
   motley::explain_lost_pages();
   const std::vector<std::string> words(argv + 1, argv + argc);
   // The program starts itself with this argument, to follow grammars in separate processes.
-  if (words == std::vector<std::string>{std::string(motley::engine::grammar_helper_argument)}) {
-    return motley::engine::run_grammar_helper(motley::engine::grammar_helper_socket,
-                                              motley::engine::grammar_helper_input);
+  if (words == std::vector<std::string>{std::string(motley::grammar::helper_argument)}) {
+    return motley::grammar::run_helper(motley::grammar::helper_socket,
+                                       motley::grammar::helper_input);
   }
   auto output = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
   // After the log; does not block forever if the standard error of a server is not read.

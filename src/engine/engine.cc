@@ -13,6 +13,7 @@
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "base/queue_share.h"
 #include "base/system/out_of_memory.h"
 #include "base/system/watchdog.h"
 #include "engine/executor.h"
@@ -247,7 +248,7 @@ class ThreadedEngine final : public Replica {
                    "adapters", "use fewer or smaller ones at once");
     const std::int64_t ahead =
         stats_.waiting + static_cast<std::int64_t>(preparing_.size() + posted_submits_);
-    const Queue queue = queue_locked(request.client, ahead);
+    const QueueAtArrival queue = queue_locked(request.client, ahead);
     if (!has_place(queue)) {
       ++refused_;
       return Error(ErrorCode::busy,
@@ -257,8 +258,9 @@ class ThreadedEngine final : public Replica {
     return {};
   }
 
-  Queue queue_locked(const std::string& client, std::int64_t ahead) const {
-    Queue queue{.places = options_.max_queue, .free = free_places_locked(), .waiting = ahead};
+  QueueAtArrival queue_locked(const std::string& client, std::int64_t ahead) const {
+    QueueAtArrival queue{
+        .places = options_.max_queue, .free = free_places_locked(), .waiting = ahead};
     if (queue.waiting < queue.places + queue.free) return queue;
     const auto count_of = [&](const auto& counts) {
       const auto found = counts.find(client);

@@ -42,7 +42,7 @@ using EngineMetric =
     Metric<Figures, std::int64_t, std::uint64_t, DurationHistogram, TokenHistogram>;
 using TrafficMetric = Metric<AdapterTraffic, std::uint64_t, DurationSum>;
 using RankMetric = Metric<RankStats, std::uint64_t>;
-using GrammarMetric = Metric<GrammarStats, std::uint64_t>;
+using GrammarMetric = Metric<grammar::Stats, std::uint64_t>;
 
 // Whether every member of the rows' owner has one. Each takes a multiple of 8 bytes, so that there
 // is no padding and the sizes of all make up the owner's.
@@ -218,20 +218,21 @@ inline constexpr auto ranks = std::to_array<RankMetric>({
 static_assert(complete<RankMetric>({ranks}));
 
 inline constexpr auto grammars = std::to_array<GrammarMetric>({
-    {&GrammarStats::queued, gauge, "motley_grammars_queued", "Grammars that wait to be compiled."},
-    {&GrammarStats::helpers, gauge, "motley_grammar_helpers",
+    {&grammar::Stats::queued, gauge, "motley_grammars_queued",
+     "Grammars that wait to be compiled."},
+    {&grammar::Stats::helpers, gauge, "motley_grammar_helpers",
      "Processes that each follow a grammar."},
-    {&GrammarStats::started},
-    {&GrammarStats::compiled, counter, "motley_grammars_compiled_total", "Grammars compiled."},
-    {&GrammarStats::refused, counter, "motley_grammars_refused_total",
+    {&grammar::Stats::started},
+    {&grammar::Stats::compiled, counter, "motley_grammars_compiled_total", "Grammars compiled."},
+    {&grammar::Stats::refused, counter, "motley_grammars_refused_total",
      "Grammars whose compilation ended in an error."},
-    {&GrammarStats::failed_time, counter, "motley_grammar_helper_failures_total",
+    {&grammar::Stats::failed_time, counter, "motley_grammar_helper_failures_total",
      "Helpers that were ended, and requests that failed by it.", R"(reason="time")"},
-    {&GrammarStats::failed_memory, counter, "motley_grammar_helper_failures_total", "",
+    {&grammar::Stats::failed_memory, counter, "motley_grammar_helper_failures_total", "",
      R"(reason="memory")"},
-    {&GrammarStats::failed_crash, counter, "motley_grammar_helper_failures_total", "",
+    {&grammar::Stats::failed_crash, counter, "motley_grammar_helper_failures_total", "",
      R"(reason="crash")"},
-    {&GrammarStats::failed_rejected, counter, "motley_grammar_helper_failures_total", "",
+    {&grammar::Stats::failed_rejected, counter, "motley_grammar_helper_failures_total", "",
      R"(reason="rejected")"},
 });
 static_assert(complete<GrammarMetric>({grammars}));

@@ -98,7 +98,7 @@ Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
   // Masks are computed while the model runs.
   for (const ChunkOutput& output : outputs) {
     for (const Draw& draw : output.draws) {
-      if (GrammarCursor* const grammar = state_of(draw)->grammar()) grammar->request_mask();
+      if (grammar::Cursor* const grammar = state_of(draw)->grammar()) grammar->request_mask();
     }
   }
   scores_->begin();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/system/clock.h"
+#include "grammar/stats.h"
 
 namespace motley::engine {
 
@@ -107,19 +108,6 @@ struct AdapterInfo {
   std::shared_ptr<const AdapterTraffic> traffic = {};
 };
 
-// Grammars and their helper processes; each member has a row in engine/metrics.h.
-struct GrammarStats {
-  std::uint64_t queued = 0;       // to be compiled
-  std::uint64_t helpers = 0;      // processes, each with one grammar
-  std::uint64_t started = 0;      // helpers
-  std::uint64_t compiled = 0;     // grammars
-  std::uint64_t refused = 0;      // of those that were begun
-  std::uint64_t failed_time = 0;  // helpers that took too long
-  std::uint64_t failed_memory = 0;
-  std::uint64_t failed_crash = 0;
-  std::uint64_t failed_rejected = 0;  // tokens that a mask allowed and its grammar refused
-};
-
 // Of one of several ranks that compute a model together: memory for its parts of adapters.
 struct RankStats {
   std::uint64_t adapter_pages = 0;
@@ -190,7 +178,7 @@ struct Stats : Figures {
   AdapterTraffic base_traffic;        // of requests without adapters
   AdapterTraffic other_adapters;      // of adapters that came after the limit of counted ones
 
-  GrammarStats grammars;
+  grammar::Stats grammars;
 
   std::vector<RankStats> ranks;  // empty: one computes alone
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/grammar/local_cursor.h"
+#include "grammar/local_cursor.h"
 #include "kernels/elementary.h"
 #include "ops/sample.h"
 
@@ -78,10 +78,10 @@ engine::SamplingState state_in(const Setting& setting, std::uint64_t seed) {
                           .end_ids = setting.end_ids,
                           .stop_ids = setting.stop_ids};
   request.sampling.seed = seed;
-  std::unique_ptr<engine::GrammarCursor> grammar;
+  std::unique_ptr<grammar::Cursor> grammar;
   if (setting.grammar)
-    grammar = std::make_unique<engine::LocalCursor>(
-        engine::GrammarState(*setting.grammar, setting.end_ids));
+    grammar = std::make_unique<grammar::LocalCursor>(
+        grammar::Position(*setting.grammar, setting.end_ids));
   engine::SamplingState state(request, std::move(grammar), 0);
   for (const std::int32_t token : setting.answer) state.accept(token);
   return state;

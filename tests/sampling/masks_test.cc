@@ -137,17 +137,16 @@ class SamplingGrammars : public testing::Test {
 
   static Setting setting(const std::string& regex, const std::string& so_far,
                          const std::string& next, bool may_end) {
-    static const engine::GrammarVocabulary bytes = [] {
+    static const grammar::Vocabulary bytes = [] {
       std::vector<std::string> tokens;
       for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
       tokens.emplace_back();
-      return engine::GrammarVocabulary::create({.bytes = tokens, .width = 300, .end_ids = {end}})
-          .value();
+      return grammar::Vocabulary::create({.bytes = tokens, .width = 300, .end_ids = {end}}).value();
     }();
     return {.answer = {so_far.begin(), so_far.end()},
             .end_ids = {end},
-            .grammar = engine::Grammar::compile(
-                           {.kind = engine::GrammarSpec::Kind::regex, .text = regex}, bytes)
+            .grammar = grammar::Grammar::compile(
+                           {.kind = grammar::Spec::Kind::regex, .text = regex}, bytes)
                            .value(),
             .allowed = [next, may_end](std::int32_t token) {
               if (token == end) return may_end;

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/grammar/grammar.h"
 #include "engine/sampling/sampling_params.h"
+#include "grammar/grammar.h"
 
 // What sampling should draw, computed from its definitions in float64 and with a sort, and whether
 // draws follow it.
@@ -20,7 +20,7 @@ struct Setting {
   std::vector<std::int32_t> end_ids = {};
   std::vector<std::int32_t> stop_ids = {};
   // The grammar, and the tokens that it allows behind the answer.
-  std::optional<engine::Grammar> grammar = {};
+  std::optional<grammar::Grammar> grammar = {};
   std::function<bool(std::int32_t)> allowed = {};
 };
 

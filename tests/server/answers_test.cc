@@ -335,7 +335,7 @@ TEST(Chat, CallsThatMustBeMadeHaveTheModelsForm) {
   EXPECT_EQ(text_at(body, "choices.0.message.tool_calls.0.function.arguments"),
             R"({"where": "up"})");
   const auto grammar = *server.engine().last_request().sampling.grammar;
-  EXPECT_EQ(grammar.kind, engine::GrammarSpec::Kind::structural_tag);
+  EXPECT_EQ(grammar.kind, grammar::Spec::Kind::structural_tag);
   EXPECT_THAT(grammar.text, HasSubstr(R"("value":"<tool_call>\n{\"name\": \"look")"));
   constexpr std::string_view more_calls = R"("type":"star")";
   EXPECT_THAT(grammar.text, HasSubstr(std::string(more_calls)));
@@ -378,7 +378,7 @@ TEST(Chat, FieldsReachTheEngine) {
   EXPECT_THAT(params.logit_bias, ElementsAre(engine::LogitBias{3, 2}, engine::LogitBias{5, -100}));
   EXPECT_EQ(params.min_tokens, 2);
   EXPECT_TRUE(params.ignore_eos);
-  EXPECT_EQ(params.grammar->kind, engine::GrammarSpec::Kind::json_schema);
+  EXPECT_EQ(params.grammar->kind, grammar::Spec::Kind::json_schema);
   EXPECT_EQ(request.max_tokens, 9);
   EXPECT_EQ(request.choices, 3);
   EXPECT_EQ(request.priority, -4) << "lower ones are earlier for clients";

@@ -10,7 +10,6 @@
 namespace motley::server {
 namespace {
 
-using engine::GrammarSpec;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -30,10 +29,10 @@ std::string prompt_of(TestServer& server) {
   return server.text().tokenizer().decode(server.engine().last_request().tokens, false);
 }
 
-GrammarSpec grammar_of(TestServer& server, const std::string& request) {
+grammar::Spec grammar_of(TestServer& server, const std::string& request) {
   const Received answer = server.ask(request);
   EXPECT_EQ(answer.status, 200) << answer.body;
-  return server.engine().last_request().sampling.grammar.value_or(GrammarSpec{});
+  return server.engine().last_request().sampling.grammar.value_or(grammar::Spec{});
 }
 
 TEST(StructuredOutputs, MeanWhatGuidedFieldsMean) {
@@ -45,15 +44,15 @@ TEST(StructuredOutputs, MeanWhatGuidedFieldsMean) {
            {"grammar", R"("root ::= \"a\"")"},
            {"choice", R"(["yes", "no"])"}}) {
     const std::string outputs = cat(R"("structured_outputs": {")", kind, "\": ", value, "}");
-    const GrammarSpec guided =
+    const grammar::Spec guided =
         grammar_of(server, completion(cat("\"guided_", kind, "\": ", value)));
     EXPECT_FALSE(guided.text.empty());
     EXPECT_EQ(grammar_of(server, completion(outputs)), guided) << kind;
     EXPECT_EQ(grammar_of(server, chat(outputs)), guided) << kind;
   }
   EXPECT_EQ(grammar_of(server, chat(R"("structured_outputs": {"json_object": true})")).kind,
-            GrammarSpec::Kind::json_object);
-  const GrammarSpec one_line =
+            grammar::Spec::Kind::json_object);
+  const grammar::Spec one_line =
       grammar_of(server, chat(R"("response_format": {"type": "json_object"},
                       "structured_outputs": {"disable_any_whitespace": true, "backend": "x"})"));
   EXPECT_FALSE(one_line.any_whitespace);
@@ -70,11 +69,11 @@ TEST(StructuredOutputs, TakeStructuralTagsInEveryForm) {
        {cat(R"("structured_outputs": {"structural_tag": )", tag, "}"),
         cat(R"("structured_outputs": {"structural_tag": )", quoted, "}"),
         cat(R"("response_format": {"type": "structural_tag", "format": )", format, "}")}) {
-    const GrammarSpec spec = grammar_of(server, chat(body));
-    EXPECT_EQ(spec.kind, GrammarSpec::Kind::structural_tag);
+    const grammar::Spec spec = grammar_of(server, chat(body));
+    EXPECT_EQ(spec.kind, grammar::Spec::Kind::structural_tag);
     EXPECT_EQ(spec.text, tag) << body;
   }
-  const GrammarSpec first =
+  const grammar::Spec first =
       grammar_of(server, chat(R"("response_format": {"type": "structural_tag", "triggers": ["<f"],
                       "structures": [{"begin": "<f>", "schema": {"type": "object"}, "end": "</f>"}]})"));
   EXPECT_EQ(first.text,

@@ -39,7 +39,7 @@ class SamplerFactory {
   // Called from any thread when a sampler has become ready.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): others keep it
   virtual void set_wake(std::function<void()> /*wake*/) {}
-  virtual GrammarStats grammar_stats() const { return {}; }
+  virtual grammar::Stats grammar_stats() const { return {}; }
 };
 
 }  // namespace motley::engine

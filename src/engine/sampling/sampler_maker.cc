@@ -8,10 +8,10 @@
 
 namespace motley::engine {
 
-SamplerMaker::SamplerMaker(std::optional<GrammarTokens> tokens, std::uint64_t seed,
-                           const GrammarService::Options& options)
+SamplerMaker::SamplerMaker(std::optional<grammar::Tokens> tokens, std::uint64_t seed,
+                           const grammar::Service::Options& options)
     : seed_(seed) {
-  if (tokens) grammars_ = std::make_unique<GrammarService>(*std::move(tokens), options);
+  if (tokens) grammars_ = std::make_unique<grammar::Service>(*std::move(tokens), options);
 }
 
 std::uint64_t SamplerMaker::next_seed() {
@@ -22,12 +22,12 @@ void SamplerMaker::set_wake(std::function<void()> wake) {
   if (grammars_) grammars_->set_wake(std::move(wake));
 }
 
-GrammarStats SamplerMaker::grammar_stats() const {
-  return grammars_ ? grammars_->stats() : GrammarStats{};
+grammar::Stats SamplerMaker::grammar_stats() const {
+  return grammars_ ? grammars_->stats() : grammar::Stats{};
 }
 
 SamplerFactory::Abandon SamplerMaker::prepare(const Request& request, Prepared done) {
-  const std::optional<GrammarSpec>& spec = request.sampling.grammar;
+  const std::optional<grammar::Spec>& spec = request.sampling.grammar;
   if (!spec) {
     done(std::unique_ptr<Sampler>(std::make_unique<SamplingState>(request, nullptr, next_seed())));
     return {};
@@ -44,14 +44,14 @@ SamplerFactory::Abandon SamplerMaker::prepare(const Request& request, Prepared d
   auto state = std::make_shared<std::unique_ptr<SamplingState>>(
       std::make_unique<SamplingState>(request, nullptr, next_seed()));
   const auto begin = [this, state, ends = std::move(ends),
-                      done = std::move(done)](const Result<GrammarService::Ref>& grammar) {
+                      done = std::move(done)](const Result<grammar::Service::Ref>& grammar) {
     if (!grammar.ok()) return done(grammar.error());
     const Result<void> begun =
         within_memory([&] { (*state)->follow(grammars_->begin_text(*grammar, ends)); });
     if (!begun.ok()) return done(begun.error());
     done(std::unique_ptr<Sampler>(std::move(*state)));
   };
-  const GrammarService::Ticket ticket =
+  const grammar::Service::Ticket ticket =
       grammars_->submit(*spec, request.client, request.client_weight, begin);
   return [this, ticket] { grammars_->abandon(ticket); };
 }

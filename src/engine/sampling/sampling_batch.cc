@@ -70,7 +70,7 @@ void SamplingBatch::begin() {
 }
 
 // Without a mask the row is drawn in vain, and its result says so.
-void SamplingBatch::add_mask(const GrammarCursor& grammar, kernels::SampleChoice& choice) {
+void SamplingBatch::add_mask(const grammar::Cursor& grammar, kernels::SampleChoice& choice) {
   if (!grammar.ready()) {
     const TimePoint now = SteadyClock().now();
     if (!masks_until_) masks_until_ = now + std::min(options_.mask_patience, (now - began_) / 2);

@@ -80,7 +80,7 @@ class SamplingBatch {
   static T* device(const Table& table);
 
   // These add to the host's tables, and set a choice's references to them.
-  void add_mask(const GrammarCursor& grammar, kernels::SampleChoice& choice);
+  void add_mask(const grammar::Cursor& grammar, kernels::SampleChoice& choice);
   // After add_mask(): in the grammar's mask, or in a mask of their own.
   void add_token_rules(const SamplingState& state, kernels::SampleChoice& choice);
   void add_biases(const SamplingState& state, kernels::SampleChoice& choice);

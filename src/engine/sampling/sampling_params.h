@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "grammar/spec.h"
+
 namespace motley::engine {
 
 struct LogitBias {
@@ -12,28 +14,6 @@ struct LogitBias {
   float bias = 0;  // added to the token's logit
 
   friend bool operator==(const LogitBias&, const LogitBias&) = default;
-};
-
-// The required form of a request's output.
-struct GrammarSpec {
-  enum class Kind : std::uint8_t {
-    json_object,     // any JSON object; no text
-    json_schema,     // text is the schema
-    regex,           // text is the pattern, matched against the whole output
-    ebnf,            // text is a grammar whose root rule is `root`
-    structural_tag,  // text is XGrammar's JSON of that name: schemas between given tags
-  };
-
-  Kind kind = Kind::json_object;
-  std::string text;
-  // For JSON: allows line breaks and blanks between tokens, within bounds; otherwise one line as
-  // Python writes it, with ", " and ": ".
-  bool any_whitespace = true;
-  // check_grammar() has accepted the text. Checking takes milliseconds for a large one, so a server
-  // does it once for all choices and prompts of a request, where it blocks no other.
-  bool checked = false;
-
-  friend bool operator==(const GrammarSpec&, const GrammarSpec&) = default;
 };
 
 // How a request's tokens are drawn. The defaults leave the model's own distribution. Order: masks
@@ -68,7 +48,7 @@ struct SamplingParams {
   std::int64_t min_tokens = 0;  // nothing that ends a choice is drawn before
   bool ignore_eos = false;      // the model's own end does not end a choice
 
-  std::optional<GrammarSpec> grammar = {};
+  std::optional<grammar::Spec> grammar = {};
 };
 
 }  // namespace motley::engine

@@ -46,7 +46,7 @@ std::uint64_t seed_of_choice(std::uint64_t seed, int choice) {
 
 }  // namespace
 
-SamplingState::SamplingState(const Request& request, std::unique_ptr<GrammarCursor> grammar,
+SamplingState::SamplingState(const Request& request, std::unique_ptr<grammar::Cursor> grammar,
                              std::uint64_t seed)
     : id_(next_id()), grammar_(std::move(grammar)) {
   const SamplingParams& params = request.sampling;

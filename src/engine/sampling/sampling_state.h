@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "engine/grammar/cursor.h"
 #include "engine/request.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/sampling_params.h"
 #include "engine/sampling/token_rules.h"
+#include "grammar/cursor.h"
 #include "kernels/sampling.h"
 
 namespace motley::engine {
@@ -26,10 +26,11 @@ class SamplingState final : public Sampler {
  public:
   // For the first choice of a valid request. `seed` is used if it has none. `grammar` is null if
   // the text is free.
-  SamplingState(const Request& request, std::unique_ptr<GrammarCursor> grammar, std::uint64_t seed);
+  SamplingState(const Request& request, std::unique_ptr<grammar::Cursor> grammar,
+                std::uint64_t seed);
 
   // Sets the grammar of a choice that was made without one, before anything was drawn.
-  void follow(std::unique_ptr<GrammarCursor> grammar) { grammar_ = std::move(grammar); }
+  void follow(std::unique_ptr<grammar::Cursor> grammar) { grammar_ = std::move(grammar); }
 
   // Another choice: the same so far, with other random numbers from here on.
   std::unique_ptr<Sampler> fork(int choice) const override;
@@ -51,7 +52,7 @@ class SamplingState final : public Sampler {
     rules_->tokens_allowed.apply(token_rules_, mask);
   }
   // Null if the text is free.
-  GrammarCursor* grammar() const { return grammar_.get(); }
+  grammar::Cursor* grammar() const { return grammar_.get(); }
 
   // Takes the drawn token. True if the grammar ends with it.
   bool accept(std::int32_t token);
@@ -84,7 +85,7 @@ class SamplingState final : public Sampler {
   std::int64_t drawn_ = 0;
   std::vector<std::int32_t> tokens_;
   TokenRules::State token_rules_ = 0;
-  std::unique_ptr<GrammarCursor> grammar_;
+  std::unique_ptr<grammar::Cursor> grammar_;
 };
 
 }  // namespace motley::engine

@@ -8,11 +8,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/grammar/forked_helper.h"
-#include "engine/grammar/local_cursor.h"
 #include "engine/sampling/sampler_maker.h"
 #include "engine/sampling/sampling_batch.h"
 #include "engine/sampling/sampling_state.h"
+#include "grammar/forked_helper.h"
+#include "grammar/local_cursor.h"
 #include "kernels/elementary.h"
 #include "tensor/arena.h"
 #include "tensor/device/cpu_device.h"
@@ -87,18 +87,18 @@ SamplingState state_of(const SamplingParams& params, std::vector<std::int32_t> p
           77};
 }
 
-GrammarTokens bytes() {
-  GrammarTokens tokens{.bytes = {}, .width = vocabulary, .end_ids = {end_id}};
+grammar::Tokens bytes() {
+  grammar::Tokens tokens{.bytes = {}, .width = vocabulary, .end_ids = {end_id}};
   for (int byte = 0; byte < 256; ++byte) tokens.bytes.emplace_back(1, static_cast<char>(byte));
   tokens.bytes.emplace_back();
   return tokens;
 }
 
-std::unique_ptr<GrammarCursor> following(const std::string& regex) {
-  const GrammarVocabulary known = GrammarVocabulary::create(bytes()).value();
-  const Grammar grammar =
-      Grammar::compile({.kind = GrammarSpec::Kind::regex, .text = regex}, known).value();
-  return std::make_unique<LocalCursor>(GrammarState(grammar, {end_id}));
+std::unique_ptr<grammar::Cursor> following(const std::string& regex) {
+  const grammar::Vocabulary known = grammar::Vocabulary::create(bytes()).value();
+  const grammar::Grammar grammar =
+      grammar::Grammar::compile({.kind = grammar::Spec::Kind::regex, .text = regex}, known).value();
+  return std::make_unique<grammar::LocalCursor>(grammar::Position(grammar, {end_id}));
 }
 
 TEST_F(Sampling, DrawsTheSameTokensWhateverRunsBeside) {
@@ -287,7 +287,7 @@ Result<std::unique_ptr<Sampler>> prepared(SamplerMaker& maker, const Request& re
 }
 
 TEST_F(Sampling, MakesSamplersOfRequests) {
-  SamplerMaker maker(bytes(), 3, {.start = fork_grammar_helper});
+  SamplerMaker maker(bytes(), 3, {.start = grammar::fork_helper});
   const Request free{.tokens = {1}};
   std::map<std::vector<std::int32_t>, int> sequences;
   for (int request = 0; request < 3; ++request) {
@@ -300,7 +300,7 @@ TEST_F(Sampling, MakesSamplersOfRequests) {
   EXPECT_EQ(sequences.size(), 3U) << "without a seed no request is like another";
 
   Request bound{.tokens = {1}, .end_ids = {end_id}};
-  bound.sampling.grammar = GrammarSpec{.kind = GrammarSpec::Kind::regex, .text = "z"};
+  bound.sampling.grammar = grammar::Spec{.kind = grammar::Spec::Kind::regex, .text = "z"};
   const std::unique_ptr<Sampler> sampler = prepared(maker, bound).value();
   auto& state = dynamic_cast<SamplingState&>(*sampler);
   EXPECT_FALSE(state.ready()) << "nothing has asked for its mask";

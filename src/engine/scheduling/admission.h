@@ -80,25 +80,6 @@ constexpr std::int64_t longest_sequence(std::int64_t sequence_tokens, std::int64
   return sequence_tokens < held ? sequence_tokens : held;
 }
 
-// The queue at the arrival of a request. Requests wait in it until they begin.
-struct Queue {
-  std::int64_t places = 0;   // for requests of all clients: --max-queue
-  std::int64_t free = 0;     // places in the batch for requests that need not wait
-  std::int64_t waiting = 0;  // requests
-  std::int64_t own = 0;      // of these, the client's
-  std::int64_t clients = 0;  // with waiting requests, including this one
-};
-
-// Whether the request gets a place. A single client may take all places. If several wait, each has
-// a share that the others cannot take: its requests are accepted up to that share even if the queue
-// is full. k clients hold at most places * (1 + 1/2 + ... + 1/k) places, or one each.
-constexpr bool has_place(const Queue& queue) {
-  if (queue.waiting < queue.places + queue.free) return true;
-  if (queue.places == 0) return false;
-  const std::int64_t share = queue.places / queue.clients;
-  return queue.own < (share > 1 ? share : 1);
-}
-
 // Whether adapters of these sizes fit beside those in use; all sizes are in pages.
 constexpr bool adapters_fit(std::uint64_t needed, std::uint64_t in_use, std::uint64_t all) {
   return in_use <= all && needed <= all - in_use;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/cat.h"
-#include "engine/grammar/check/check.h"
+#include "grammar/check/check.h"
 #include "server/api/calls/forced_calls.h"
 #include "server/api/calls/unenforced.h"
 #include "server/api/chat/chat_reply.h"
@@ -54,9 +54,9 @@ bool has_developer(const json::Value& messages) {
 // Checks the required form of the output once for all prompts and choices. This thread is a
 // worker's; engines check in the caller's, which serves connections.
 Result<void> check_form(GenerationFields& fields) {
-  std::optional<engine::GrammarSpec>& form = fields.sampling.grammar;
+  std::optional<grammar::Spec>& form = fields.sampling.grammar;
   if (!form) return {};
-  if (Result<void> checked = engine::check_grammar(*form); !checked.ok()) {
+  if (Result<void> checked = grammar::check(*form); !checked.ok()) {
     const Error& error = checked.error();
     if (fields.grammar_field.empty()) return error;
     return Error(error.code(), error.what(), std::string(fields.grammar_field), error.fix());

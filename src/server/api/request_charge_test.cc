@@ -119,8 +119,8 @@ TEST(RequestCharge, RefusalsNameFigureLimitAndFields) {
 TEST(RequestCharge, WhatEveryPromptCopiesCounts) {
   GenerationFields fields = fields_with(1, 1);
   fields.grammar_field = "guided_regex";
-  fields.sampling.grammar = engine::GrammarSpec{.kind = engine::GrammarSpec::Kind::regex,
-                                                .text = std::string(1 << 20, 'a')};
+  fields.sampling.grammar =
+      grammar::Spec{.kind = grammar::Spec::Kind::regex, .text = std::string(1 << 20, 'a')};
   const RequestSize many{.prompts = 1024, .prompt_tokens = 1024, .room_tokens = room};
   const auto refused = check_charge(charge_for(fields, many), {});
   ASSERT_FALSE(refused.ok());

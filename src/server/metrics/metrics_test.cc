@@ -64,7 +64,7 @@ engine::Stats filled(std::uint64_t factor) {
                    .traffic = std::make_shared<engine::AdapterTraffic>(traffic)}};
   fill(all.base_traffic);
   fill(all.other_adapters);
-  engine::GrammarStats& grammars = all.grammars;
+  grammar::Stats& grammars = all.grammars;
   set(grammars.queued, grammars.helpers, grammars.started, grammars.compiled, grammars.refused,
       grammars.failed_time, grammars.failed_memory, grammars.failed_crash,
       grammars.failed_rejected);

@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "engine/grammar/schema/source.h"
+#include "grammar/schema/source.h"
 
 namespace motley::server {
 namespace {
@@ -163,7 +163,7 @@ class ParametersReader {
   }
 
   const json::Value& root_;
-  std::optional<engine::schema::Source> source_;  // created for the first reference
+  std::optional<grammar::schema::Source> source_;  // created for the first reference
   std::set<const json::Value*> collected_;
   std::map<const json::Value*, JsonTypes> known_;
   int visited_ = 0;

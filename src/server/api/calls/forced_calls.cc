@@ -15,7 +15,6 @@
 namespace motley::server {
 namespace {
 
-using engine::GrammarSpec;
 using formats::alternatives;
 using formats::constant;
 using formats::regex;
@@ -85,7 +84,7 @@ ForcedCalls one_call(const CallableFunction& function, const WrittenCalls& writt
   std::string head = written.head_of(function.name, calls_before);
   if (written.in_json())
     return {.opening = std::move(head),
-            .grammar = {.kind = GrammarSpec::Kind::json_schema,
+            .grammar = {.kind = grammar::Spec::Kind::json_schema,
                         .text = json::write(function.parameters)}};
   return {.opening = head,
           .grammar = structural_tag(written.behind_head(function)),
@@ -146,20 +145,20 @@ json::Array harmony_calls(std::span<const CallableFunction> functions, const Har
 }
 
 // The requested form of content as a part of a structural tag. Null if it cannot be part of one.
-Result<json::Value> content_format(const GrammarSpec& form, std::string_view field) {
+Result<json::Value> content_format(const grammar::Spec& form, std::string_view field) {
   constexpr json::ParseLimits limits = {.depth = 64, .values = 200'000};
   switch (form.kind) {
-    case GrammarSpec::Kind::json_object:
+    case grammar::Spec::Kind::json_object:
       return json::Value(schema(json::Object{{"type", "object"}, {"additionalProperties", true}}));
-    case GrammarSpec::Kind::json_schema: {
+    case grammar::Spec::Kind::json_schema: {
       MOTLEY_TRY(json::Value parsed, json::parse(form.text, field, limits));
       return json::Value(schema(std::move(parsed)));
     }
-    case GrammarSpec::Kind::regex:
+    case grammar::Spec::Kind::regex:
       return json::Value(regex(form.text));
-    case GrammarSpec::Kind::ebnf:
+    case grammar::Spec::Kind::ebnf:
       return json::Value(json::Object{{"type", "grammar"}, {"grammar", form.text}});
-    case GrammarSpec::Kind::structural_tag:
+    case grammar::Spec::Kind::structural_tag:
       break;
   }
   MOTLEY_TRY(const json::Value tag, json::parse(form.text, field, limits));
@@ -181,7 +180,7 @@ ForcedCalls choose(const ChatCompletionRequest& request, const ChatFormat& forma
   if (format.is_harmony() && plain && functions.size() == 1)
     return {.opening = cat(harmony_call, functions.front().name, " ", constrain_mark, "json",
                            message_mark),
-            .grammar = {.kind = GrammarSpec::Kind::json_schema,
+            .grammar = {.kind = grammar::Spec::Kind::json_schema,
                         .text = json::write(functions.front().parameters)}};
   if (format.is_harmony() && plain) {
     if (const auto marks = HarmonyMarks::of(special))
@@ -199,7 +198,7 @@ ForcedCalls choose(const ChatCompletionRequest& request, const ChatFormat& forma
                        .grammar = structural_tag(written->calls(functions, request.parallel_calls)),
                        .read = Read::native};
   } else if (one) {
-    forced.grammar = {.kind = GrammarSpec::Kind::json_schema,
+    forced.grammar = {.kind = grammar::Spec::Kind::json_schema,
                       .text = json::write(functions.front().parameters)};
   } else {
     forced = listed_calls(functions, request.parallel_calls);
@@ -217,9 +216,9 @@ ForcedCalls force_calls(const ChatCompletionRequest& request, const ChatFormat& 
   return choose(request, format, special, prompt);
 }
 
-std::optional<GrammarSpec> strict_calls(const ChatCompletionRequest& request,
-                                        const ChatFormat& format,
-                                        std::span<const SpecialToken> special) {
+std::optional<grammar::Spec> strict_calls(const ChatCompletionRequest& request,
+                                          const ChatFormat& format,
+                                          std::span<const SpecialToken> special) {
   if (request.tool_use != ToolUse::free) return std::nullopt;
   const auto written = written_calls(format, special);
   if (!written) return std::nullopt;

@@ -17,7 +17,7 @@ namespace motley::server {
 // can express it, else as JSON.
 struct ForcedCalls {
   std::string opening;  // appended to the prompt, as if the model had written it
-  engine::GrammarSpec grammar;
+  grammar::Spec grammar;
 
   // How such an answer is parsed.
   enum class Read : std::uint8_t {
@@ -36,9 +36,9 @@ ForcedCalls force_calls(const ChatCompletionRequest& request, const ChatFormat& 
 
 // Constrains the calls of a model that decides by itself whether to make any to their schemas, if a
 // function says "strict" and a grammar can express the model's form. Other text is free.
-std::optional<engine::GrammarSpec> strict_calls(const ChatCompletionRequest& request,
-                                                const ChatFormat& format,
-                                                std::span<const SpecialToken> special);
+std::optional<grammar::Spec> strict_calls(const ChatCompletionRequest& request,
+                                          const ChatFormat& format,
+                                          std::span<const SpecialToken> special);
 
 // Lets a model that may call tools either do so or answer in the requested form. Nothing if no form
 // is requested, or if calls cannot be recognised in it: the answer has the form then.

@@ -5,15 +5,14 @@
 
 #include "base/cat.h"
 #include "base/system/files.h"
-#include "engine/grammar/check/check.h"
-#include "engine/grammar/grammar.h"
-#include "engine/grammar/vocabulary.h"
+#include "grammar/check/check.h"
+#include "grammar/grammar.h"
+#include "grammar/vocabulary.h"
 #include "text/tokenizer.h"
 
 namespace motley::server {
 namespace {
 
-using engine::GrammarSpec;
 using ::testing::ElementsAre;
 
 CallPiece call(std::string_view name, std::string_view arguments) {
@@ -52,15 +51,15 @@ text::Tokenizer tokenizer_of_special_tags() {
 text::Tokenizer harmony_tokenizer() { return tokenizer_with("<|constrain|>", "<|message|>"); }
 
 // With a vocabulary of bytes.
-bool takes(const GrammarSpec& spec, std::string_view text) {
+bool takes(const grammar::Spec& spec, std::string_view text) {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
   const auto vocabulary =
-      engine::GrammarVocabulary::create({.bytes = bytes, .width = 257, .end_ids = {256}}).value();
-  const auto grammar = engine::Grammar::compile(spec, vocabulary);
+      grammar::Vocabulary::create({.bytes = bytes, .width = 257, .end_ids = {256}}).value();
+  const auto grammar = grammar::Grammar::compile(spec, vocabulary);
   EXPECT_TRUE(grammar.ok()) << grammar.error().message() << spec.text;
   if (!grammar.ok()) return false;
-  engine::GrammarState state(*grammar, {});
+  grammar::Position state(*grammar, {});
   for (const char byte : text)
     if (!state.accept(static_cast<unsigned char>(byte))) return false;
   return state.may_end();
@@ -94,13 +93,13 @@ class Forced {
     else if (auto either = calls_or_form(request_, format_, special_, prompt).value())
       calls_ = *std::move(either);
     else
-      calls_.grammar = strict_calls(request_, format_, special_).value_or(GrammarSpec{});
-    const auto checked = engine::check_grammar(calls_.grammar);
+      calls_.grammar = strict_calls(request_, format_, special_).value_or(grammar::Spec{});
+    const auto checked = grammar::check(calls_.grammar);
     EXPECT_TRUE(checked.ok()) << checked.error().message();
   }
 
   const std::string& opening() const { return calls_.opening; }
-  const GrammarSpec& grammar() const { return calls_.grammar; }
+  const grammar::Spec& grammar() const { return calls_.grammar; }
 
   bool takes(std::string_view text) const { return server::takes(calls_.grammar, text); }
 
@@ -108,12 +107,12 @@ class Forced {
   bool takes_tokens(std::string_view text) const {
     const auto ids = tokenizer_.encode(text, {.add_special_tokens = false}).value();
     const auto vocabulary =
-        engine::GrammarVocabulary::create(engine::grammar_tokens(tokenizer_, tokenizer_.size(), {}))
+        grammar::Vocabulary::create(grammar::grammar_tokens(tokenizer_, tokenizer_.size(), {}))
             .value();
-    const auto grammar = engine::Grammar::compile(calls_.grammar, vocabulary);
+    const auto grammar = grammar::Grammar::compile(calls_.grammar, vocabulary);
     EXPECT_TRUE(grammar.ok()) << grammar.error().message() << calls_.grammar.text;
     if (!grammar.ok()) return false;
-    engine::GrammarState state(*grammar, {});
+    grammar::Position state(*grammar, {});
     std::vector<std::uint32_t> mask((static_cast<std::size_t>(tokenizer_.size()) + 31) / 32);
     for (const std::int32_t id : ids) {
       state.fill_mask(mask);
@@ -213,9 +212,9 @@ TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
   EXPECT_TRUE(strict.takes_tokens("Well.<|im_start|>")) << "free, as without a grammar";
   EXPECT_FALSE(Forced(format, "\"auto\"", false, true).takes(cat(good, "\n", good)));
   // It was not requested, or no grammar can express the form.
-  EXPECT_EQ(Forced(format, "\"auto\"").grammar(), GrammarSpec{});
+  EXPECT_EQ(Forced(format, "\"auto\"").grammar(), grammar::Spec{});
   EXPECT_EQ(Forced({.calls = find_tool_form("gpt_oss")}, "\"auto\"", true, true).grammar(),
-            GrammarSpec{});
+            grammar::Spec{});
 }
 
 TEST(ForcedCalls, InHarmony) {
@@ -386,7 +385,7 @@ TEST(ForcedCalls, InEveryForm) {
     }
     // Strict calls within free text.
     const Forced strict(format, "\"auto\"", true, true);
-    if (strict.grammar() == GrammarSpec{}) continue;
+    if (strict.grammar() == grammar::Spec{}) continue;
     EXPECT_TRUE(strict.takes("Well."));
     EXPECT_TRUE(strict.takes(text)) << text << strict.grammar().text;
     EXPECT_TRUE(strict.takes("Well.\n" + text));

@@ -8,8 +8,7 @@
 namespace motley::server {
 namespace {
 
-using engine::GrammarSpec;
-using Kind = GrammarSpec::Kind;
+using Kind = grammar::Spec::Kind;
 
 constexpr std::size_t max_alternatives = 1000;
 
@@ -42,8 +41,9 @@ Result<json::Value> triggered_tags(Fields& fields) {
 }
 
 // XGrammar's structural tag: {"format": {...}}.
-Result<std::optional<GrammarSpec>> structural_tag(const Fields& parent, const json::Object& object,
-                                                  std::string_view key) {
+Result<std::optional<grammar::Spec>> structural_tag(const Fields& parent,
+                                                    const json::Object& object,
+                                                    std::string_view key) {
   Fields fields = parent.inside(object, key);
   fields.accept({"type"});
   json::Value format;
@@ -58,19 +58,19 @@ Result<std::optional<GrammarSpec>> structural_tag(const Fields& parent, const js
   }
   MOTLEY_TRY_VOID(fields.finish());
   json::Object tag{{"type", "structural_tag"}, {"format", std::move(format)}};
-  return std::optional(
-      GrammarSpec{.kind = Kind::structural_tag, .text = json::write(json::Value(std::move(tag)))});
+  return std::optional(grammar::Spec{.kind = Kind::structural_tag,
+                                     .text = json::write(json::Value(std::move(tag)))});
 }
 
-Result<std::optional<GrammarSpec>> read_response_format(Fields& fields, bool& strict) {
+Result<std::optional<grammar::Spec>> read_response_format(Fields& fields, bool& strict) {
   MOTLEY_TRY(const json::Object* const format, fields.object("response_format"));
-  if (format == nullptr) return std::optional<GrammarSpec>();
+  if (format == nullptr) return std::optional<grammar::Spec>();
   Fields inner = fields.inside(*format, "response_format");
   MOTLEY_TRY(const auto type, inner.string("type"));
   if (type == "structural_tag") return structural_tag(fields, *format, "response_format");
-  std::optional<GrammarSpec> spec;
+  std::optional<grammar::Spec> spec;
   if (type == "json_object") {
-    spec = GrammarSpec{.kind = Kind::json_object};
+    spec = grammar::Spec{.kind = Kind::json_object};
   } else if (type == "json_schema") {
     MOTLEY_TRY(const json::Object* const wrapper, inner.object("json_schema"));
     constexpr std::string_view place = "response_format.json_schema";
@@ -84,8 +84,9 @@ Result<std::optional<GrammarSpec>> read_response_format(Fields& fields, bool& st
     strict = is_strict.value_or(false);
     MOTLEY_TRY(const json::Object* const schema, named.object("schema"));
     MOTLEY_TRY_VOID(named.finish());
-    spec = schema == nullptr ? GrammarSpec{.kind = Kind::json_object}
-                             : GrammarSpec{.kind = Kind::json_schema, .text = json::write(*schema)};
+    spec = schema == nullptr
+               ? grammar::Spec{.kind = Kind::json_object}
+               : grammar::Spec{.kind = Kind::json_schema, .text = json::write(*schema)};
   } else if (type != "text") {
     return Error(ErrorCode::invalid_argument,
                  type ? cat("unknown format ", quote(*type)) : "a format without type",
@@ -96,43 +97,43 @@ Result<std::optional<GrammarSpec>> read_response_format(Fields& fields, bool& st
 }
 
 // The schema as an object, or as its text.
-Result<std::optional<GrammarSpec>> read_schema(Fields& fields, std::string_view key) {
+Result<std::optional<grammar::Spec>> read_schema(Fields& fields, std::string_view key) {
   const json::Value* const value = fields.take(key);
-  if (value == nullptr) return std::optional<GrammarSpec>();
+  if (value == nullptr) return std::optional<grammar::Spec>();
   if (const std::string* const text = value->if_string())
-    return std::optional(GrammarSpec{.kind = Kind::json_schema, .text = *text});
+    return std::optional(grammar::Spec{.kind = Kind::json_schema, .text = *text});
   MOTLEY_TRY_VOID(value->as_object(fields.place(key)));
-  return std::optional(GrammarSpec{.kind = Kind::json_schema, .text = json::write(*value)});
+  return std::optional(grammar::Spec{.kind = Kind::json_schema, .text = json::write(*value)});
 }
 
 // One of several texts, as a grammar.
-Result<std::optional<GrammarSpec>> read_choice(Fields& fields, std::string_view key) {
+Result<std::optional<grammar::Spec>> read_choice(Fields& fields, std::string_view key) {
   MOTLEY_TRY(const auto choices, fields.strings(key, max_alternatives));
-  if (choices.empty()) return std::optional<GrammarSpec>();
+  if (choices.empty()) return std::optional<grammar::Spec>();
   std::string grammar = "root ::= ";
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) grammar += " | ";
     json::append_string(grammar, choices[i]);
   }
-  return std::optional(GrammarSpec{.kind = Kind::ebnf, .text = std::move(grammar)});
+  return std::optional(grammar::Spec{.kind = Kind::ebnf, .text = std::move(grammar)});
 }
 
-Result<std::optional<GrammarSpec>> read_text(Fields& fields, std::string_view key, Kind kind) {
+Result<std::optional<grammar::Spec>> read_text(Fields& fields, std::string_view key, Kind kind) {
   MOTLEY_TRY(auto text, fields.string(key));
-  if (!text) return std::optional<GrammarSpec>();
-  return std::optional(GrammarSpec{.kind = kind, .text = *std::move(text)});
+  if (!text) return std::optional<grammar::Spec>();
+  return std::optional(grammar::Spec{.kind = kind, .text = *std::move(text)});
 }
 
-Result<std::optional<GrammarSpec>> read_json_object(Fields& fields) {
+Result<std::optional<grammar::Spec>> read_json_object(Fields& fields) {
   MOTLEY_TRY(const auto wanted, fields.boolean("json_object"));
-  if (!wanted.value_or(false)) return std::optional<GrammarSpec>();
-  return std::optional(GrammarSpec{.kind = Kind::json_object});
+  if (!wanted.value_or(false)) return std::optional<grammar::Spec>();
+  return std::optional(grammar::Spec{.kind = Kind::json_object});
 }
 
 // A structural tag, or its text.
-Result<std::optional<GrammarSpec>> read_tag(Fields& fields, std::string_view key) {
+Result<std::optional<grammar::Spec>> read_tag(Fields& fields, std::string_view key) {
   const json::Value* const value = fields.take(key);
-  if (value == nullptr) return std::optional<GrammarSpec>();
+  if (value == nullptr) return std::optional<grammar::Spec>();
   const std::string place = fields.place(key);
   const std::string* const text = value->if_string();
   if (text == nullptr) {
@@ -148,7 +149,7 @@ Result<std::optional<GrammarSpec>> read_tag(Fields& fields, std::string_view key
 // Reads the fields that request a form, one after the other.
 class GrammarReader {
  public:
-  Result<void> merge(std::string_view key, Result<std::optional<GrammarSpec>> read,
+  Result<void> merge(std::string_view key, Result<std::optional<grammar::Spec>> read,
                      bool strict = false) {
     if (!read.ok()) return std::move(read).error();
     if (!read->has_value()) return {};
@@ -212,10 +213,10 @@ Result<std::optional<GrammarField>> read_grammar(Fields& fields) {
 
 Result<std::optional<GrammarField>> read_text_format(Fields format) {
   MOTLEY_TRY(const auto type, format.string("type"));
-  std::optional<GrammarSpec> spec;
+  std::optional<grammar::Spec> spec;
   bool strict = false;
   if (type == "json_object") {
-    spec = GrammarSpec{.kind = Kind::json_object};
+    spec = grammar::Spec{.kind = Kind::json_object};
   } else if (type == "json_schema") {
     format.accept({"name", "description"});
     MOTLEY_TRY(const auto is_strict, format.boolean("strict"));
@@ -224,7 +225,7 @@ Result<std::optional<GrammarField>> read_text_format(Fields format) {
     if (schema == nullptr)
       return Error(ErrorCode::invalid_argument, "no schema", format.place("schema"),
                    "give {\"type\": \"json_schema\", \"name\": ..., \"schema\": {...}}");
-    spec = GrammarSpec{.kind = Kind::json_schema, .text = json::write(*schema)};
+    spec = grammar::Spec{.kind = Kind::json_schema, .text = json::write(*schema)};
   } else if (type != "text") {
     return Error(ErrorCode::invalid_argument,
                  type ? cat("unknown format ", quote(*type)) : "a format without type",

@@ -10,7 +10,7 @@
 namespace motley::server {
 
 struct GrammarField {
-  engine::GrammarSpec spec;
+  grammar::Spec spec;
   std::string_view name;  // of the requesting field
   bool strict = false;    // its whole schema must be enforced
 };

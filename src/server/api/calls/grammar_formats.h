@@ -34,9 +34,9 @@ inline json::Object schema(json::Value value, std::string_view style = "json") {
       {"type", "json_schema"}, {"json_schema", std::move(value)}, {"style", std::string(style)}};
 }
 
-inline engine::GrammarSpec structural_tag(json::Object format) {
+inline grammar::Spec structural_tag(json::Object format) {
   return {
-      .kind = engine::GrammarSpec::Kind::structural_tag,
+      .kind = grammar::Spec::Kind::structural_tag,
       .text = json::write(json::Object{{"type", "structural_tag"}, {"format", std::move(format)}})};
 }
 

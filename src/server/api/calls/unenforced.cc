@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/cat.h"
-#include "engine/grammar/schema/schema.h"
+#include "grammar/schema/schema.h"
 
 namespace motley::server {
 namespace {
@@ -36,7 +36,7 @@ Result<void> note(const std::vector<std::string>& found, std::string_view schema
 
 Result<void> note_unenforced(const GenerationFields& fields, Notices& notices) {
   if (!fields.sampling.grammar) return {};
-  const auto read = engine::read_schemas(*fields.sampling.grammar);
+  const auto read = grammar::read_schemas(*fields.sampling.grammar);
   if (!read.ok())
     return Error(read.error().code(), read.error().what(), std::string(fields.grammar_field),
                  read.error().fix());
@@ -52,7 +52,7 @@ Result<void> note_unenforced_arguments(const ChatCompletionRequest& request, Not
     const json::Value* const schema = function.find_set("parameters");
     if (schema == nullptr) continue;
     const std::string place = cat("tools[", i, "].", request.parameters_key);
-    const auto read = engine::read_schema(*schema, place);
+    const auto read = grammar::read_schema(*schema, place);
     if (!read.ok())
       return Error(read.error().code(), read.error().what(), place, read.error().fix());
     MOTLEY_TRY_VOID(note(read->unenforced, place, is_strict(function), notices));

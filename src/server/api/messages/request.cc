@@ -128,8 +128,8 @@ Result<void> read_format(const Fields& body, const json::Object& format, std::st
   inner.accept({"name"});
   MOTLEY_TRY(const auto strict, inner.boolean("strict"));
   MOTLEY_TRY_VOID(inner.finish());
-  fields.sampling.grammar = engine::GrammarSpec{.kind = engine::GrammarSpec::Kind::json_schema,
-                                                .text = json::write(*schema)};
+  fields.sampling.grammar =
+      grammar::Spec{.kind = grammar::Spec::Kind::json_schema, .text = json::write(*schema)};
   fields.grammar_field = key;
   fields.strict_form = strict.value_or(false);
   return {};
