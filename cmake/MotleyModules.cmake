@@ -7,7 +7,7 @@
 # The plan of the architecture: every module and its level, also of modules that are not built yet.
 set(MOTLEY_LEVELS
   base 1
-  tensor 2  kernels 2  text 2
+  tensor 2  kernels 2  net 2  text 2
   quant 3  dist 3  hub 3
   ops 4  plan 4
   lora 5

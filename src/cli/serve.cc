@@ -92,12 +92,34 @@ Result<void> read_logprobs(const Arguments& arguments, Settings& settings) {
                "use raw_logprobs or processed_logprobs");
 }
 
+// "unix:PATH", or a path with a slash.
+Result<std::filesystem::path> read_socket_path(const std::string& text) {
+  constexpr std::string_view prefix = "unix:";
+  if (text.starts_with(prefix) && text.size() > prefix.size())
+    return std::filesystem::path(text.substr(prefix.size()));
+  if (text.find('/') != std::string::npos && text.find("://") == std::string::npos)
+    return std::filesystem::path(text);
+  return Error(ErrorCode::invalid_argument, cat("no Unix socket: ", quote(text)), "--listen",
+               "write unix:PATH; --host and --port say where to listen on the network");
+}
+
+// On a Unix socket and on the network, or on one of them.
+Result<void> read_addresses(const Arguments& arguments, server::HttpServer::Options& http) {
+  const std::string* const host = arguments.value("--host");
+  if (host != nullptr) http.host = *host;
+  MOTLEY_TRY(const std::int64_t port, integer_option(arguments, "--port", 0, 65535, 8000));
+  http.port = static_cast<std::uint16_t>(port);
+  const std::string* const socket = arguments.value("--listen");
+  if (socket == nullptr) return {};
+  MOTLEY_TRY(http.unix_socket, read_socket_path(*socket));
+  http.tcp = host != nullptr || arguments.value("--port") != nullptr;
+  return {};
+}
+
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings;
   MOTLEY_TRY(settings.model, read_model_settings(arguments));
-  if (const std::string* const host = arguments.value("--host")) settings.http.host = *host;
-  MOTLEY_TRY(const std::int64_t port, integer_option(arguments, "--port", 0, 65535, 8000));
-  settings.http.port = static_cast<std::uint16_t>(port);
+  MOTLEY_TRY_VOID(read_addresses(arguments, settings.http));
   MOTLEY_TRY(const std::int64_t seconds,
              integer_option(arguments, "--client-timeout", 1, 86'400, 30));
   settings.http.limits.request_time = std::chrono::seconds(seconds);
@@ -195,17 +217,28 @@ std::string host_of_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : cat("[", host, "]");
 }
 
-// Prints the address without blocking, even if the reader has stopped. With JSON it is in the log
+// Prints an address without blocking, even if the reader has stopped. With JSON it is in the log
 // alone.
-void announce(Output output, const Settings& settings, std::uint16_t port) {
-  const std::string url = cat("http://", host_of_url(settings.http.host), ":", port);
-  log::info("serve.listening", {{"model", settings.model.name}, {"url", url}, {"port", port}});
+void announce(Output output, const std::string& model, const std::string& address) {
   if (log::settings().format == log::Format::json) return;
-  const std::string line = cat("serving ", printable(settings.model.name), " at ", url, "\n");
+  const std::string line = cat("serving ", printable(model), " at ", printable(address), "\n");
   pollfd reader{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&reader, 1, 1000) == 0) return log::warning("serve.output_not_read", {{"line", line}});
   output(line);
   std::fflush(stdout);
+}
+
+void announce(Output output, const Settings& settings, std::uint16_t port) {
+  const std::string& model = settings.model.name;
+  if (settings.http.tcp) {
+    const std::string url = cat("http://", host_of_url(settings.http.host), ":", port);
+    log::info("serve.listening", {{"model", model}, {"url", url}, {"port", port}});
+    announce(output, model, url);
+  }
+  if (settings.http.unix_socket.empty()) return;
+  const std::string socket = cat("unix:", settings.http.unix_socket.native());
+  log::info("serve.listening", {{"model", model}, {"url", socket}});
+  announce(output, model, socket);
 }
 
 // The running parts of the server, and the limits of its shutdown.
@@ -413,6 +446,8 @@ Command serve_command() {
   std::vector<OptionSpec> options = {
       {"--host", "ADDRESS", "where to listen (127.0.0.1)"},
       {"--port", "N", "where to listen; 0 lets the system choose (8000)"},
+      {"--listen", "unix:PATH",
+       "listens on this Unix socket; on the network only where --host or --port is given, too"},
       {"--client-timeout", "SECONDS", "for a request to come, and for an answer to be taken (30)"},
       {"--drain-timeout", "SECONDS", "for running answers to end at shutdown (25)"},
       {"--watchdog", "SECONDS",
@@ -423,7 +458,7 @@ Command serve_command() {
        true},
       {"--trusted-proxies", "CIDR[,CIDR]",
        "addresses of proxies, whose X-Forwarded-For names the client and X-Forwarded-Host the "
-       "server",
+       "server; unix: all that connect to the Unix socket",
        true},
       {"--private-prefixes", "", "shares cached prompts within one client's requests alone"},
       {"--request-memory", "SIZE",

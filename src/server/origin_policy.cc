@@ -80,8 +80,10 @@ Result<std::string> OriginPolicy::parse_origin(std::string_view text) {
 }
 
 std::optional<Error> OriginPolicy::check_host(const HttpHead& head) const {
-  // A proxy makes the server known to others than this machine, by names of its own.
-  if (!options_.check_host || all_ || head.forwarded || head.host.empty()) return std::nullopt;
+  // A proxy makes the server known to others than this machine, by names of its own. A browser
+  // reaches no Unix socket.
+  if (!options_.check_host || all_ || head.forwarded || head.unix_socket || head.host.empty())
+    return std::nullopt;
   const std::string host = authority_of(head.host, "").host;
   if (host == "localhost" || is_address(host) || std::ranges::find(hosts_, host) != hosts_.end())
     return std::nullopt;

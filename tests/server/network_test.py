@@ -1,14 +1,20 @@
 """How `motley serve` meets other machines and proxies: network_test.py MOTLEY GOLDEN"""
 
+import json
+import os
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 import tiny_model
-from server_process import SMALL, ServerProcess
+from server_process import SMALL, ServerProcess, UnixConnection
 
 MOTLEY, GOLDEN = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
+
+
+def server_model(models: str) -> str:
+    return json.loads(models)["data"][0]["id"]
 
 
 class Network(tiny_model.Case):
@@ -41,11 +47,52 @@ class Network(tiny_model.Case):
         self.assertEqual(server.end(), 0)
         self.assertIn(" client=203.0.113.9 ", server.lines())
 
+    def refusal(self, *options: str) -> str:
+        """What a server says that doesn't start."""
+        ended = subprocess.run([MOTLEY, "serve", self.folder, *options], capture_output=True, text=True, timeout=60)
+        self.assertIn(ended.returncode, (1, 2), ended.stderr)
+        return ended.stderr
+
+    def test_a_unix_socket_serves_its_machine_alone(self):
+        path = self.folder / "socket"
+        server = self.start("--listen", f"unix:{path}")
+        self.assertEqual(server.url, f"unix:{path}")
+        self.assertTrue(path.is_socket())
+        status, text, _ = server.ask("/v1/models", headers={"Host": "any.name"})
+        self.assertEqual(status, 200, text)
+        asked = {"model": server_model(text), "prompt": [1, 2], "max_tokens": 3, "temperature": 0}
+        status, whole = server.post("/v1/completions", asked)
+        self.assertEqual(status, 200, whole)
+        status, stream = server.post("/v1/completions", asked | {"stream": True})
+        self.assertEqual(status, 200, stream)
+        self.assertTrue(stream.rstrip().endswith("data: [DONE]"), stream)
+        self.assertIn("another process listens there", self.refusal("--listen", str(path)))
+        self.assertEqual(server.end(), 0)
+        self.assertFalse(path.exists())
+        self.assertRegex(server.lines(), rf"peer=unix:user:{os.getuid()}:pid:{os.getpid()} client=user:{os.getuid()} ")
+
+    def test_a_unix_socket_and_a_port_serve_together(self):
+        path = self.folder / "both"
+        server = self.start("--port", "0", "--listen", f"unix:{path}")
+        self.assertIsNotNone(server.port)
+        over_port = server.get("/v1/models")
+        connection = UnixConnection(str(path))
+        connection.request("GET", "/v1/models")
+        self.assertEqual(connection.getresponse().read().decode(), over_port)
+        connection.close()
+        self.assertEqual(server.end(), 0)
+        self.assertFalse(path.exists())
+
+    def test_a_place_that_is_no_socket_is_refused(self):
+        text = self.folder / "text"
+        text.write_text("kept")
+        self.assertIn("a file that is no socket has this name", self.refusal("--listen", f"unix:{text}"))
+        self.assertEqual(text.read_text(), "kept")
+        self.assertIn("write unix:PATH", self.refusal("--listen", "8000"))
+
     def test_what_is_no_network_is_refused(self):
-        call = [MOTLEY, "serve", self.folder, "--trusted-proxies", "10.0.0.0/99"]
-        ended = subprocess.run(call, capture_output=True, text=True, timeout=60)
-        self.assertEqual(ended.returncode, 2, ended.stderr)
-        self.assertIn("no address or network: '10.0.0.0/99' (--trusted-proxies): write them like", ended.stderr)
+        self.assertIn("no address or network: '10.0.0.0/99' (--trusted-proxies): write them like",
+                      self.refusal("--trusted-proxies", "10.0.0.0/99"))
 
 
 if __name__ == "__main__":

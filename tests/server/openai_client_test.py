@@ -10,6 +10,7 @@ import unittest
 import urllib.request
 from pathlib import Path
 
+import httpx
 import openai
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -51,8 +52,20 @@ class OpenAiClient(tiny_model.Case):
         adapters = cls.folder / "adapters"
         cls.server = Server(cls.folder, "--adapter", f"attention={adapters}/attention",
                             "--adapter", f"all={adapters}/all_linear",
-                            "--allow-adapter-loading", "--adapter-root", str(adapters))
+                            "--allow-adapter-loading", "--adapter-root", str(adapters),
+                            "--port", "0", "--listen", f"unix:{cls.folder}/socket")
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0)
+
+    def test_a_unix_socket_gives_the_same_answers(self):
+        asked = {"model": "all", "messages": CHAT, "max_tokens": 8, "temperature": 0}
+        transport = httpx.HTTPTransport(uds=f"{self.folder}/socket")
+        with openai.OpenAI(base_url="http://localhost/v1", api_key="none", max_retries=0,
+                           http_client=httpx.Client(transport=transport)) as client:
+            whole = client.chat.completions.create(**asked).choices[0].message.content
+            pieces = [chunk.choices[0].delta.content or "" for chunk in
+                      client.chat.completions.create(**asked, stream=True)]
+        self.assertEqual("".join(pieces), whole)
+        self.assertEqual(self.client.chat.completions.create(**asked).choices[0].message.content, whole)
 
     @classmethod
     def tearDownClass(cls):

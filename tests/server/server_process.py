@@ -9,6 +9,7 @@ import http.client
 import json
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -31,16 +32,29 @@ def until(what: str, holds, describe=lambda: ""):
     return value
 
 
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, seconds: float = WAIT_SECONDS):
+        super().__init__("localhost", timeout=seconds)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
 class ServerProcess:
-    """A server on a port of the kernel's choice. What it logs goes to a file, unless `stderr` is given.
+    """A server on a port of the kernel's choice, or on a Unix socket. What it logs goes to a file, unless `stderr` is
+    given.
 
     `before` runs in the new process before the program.
     """
 
     def __init__(self, motley: Path, folder: Path, *options, stderr=None, before=None, **popen):
+        network = () if "--listen" in options else ("--port", "0")
         self.log = tempfile.NamedTemporaryFile("w", prefix="motley-log-")
         self.process = subprocess.Popen(
-            [motley, "serve", folder, "--port", "0", *options], stdout=subprocess.PIPE,
+            [motley, "serve", folder, *network, *options], stdout=subprocess.PIPE,
             stderr=self.log if stderr is None else stderr, text=True, preexec_fn=before, **popen)
         self.pid = self.process.pid
         atexit.register(self.process.kill)  # where a test fails
@@ -53,7 +67,7 @@ class ServerProcess:
         except BaseException:
             self.close()
             raise
-        self.port = int(self.url.rsplit(":", 1)[1])
+        self.port = int(self.url.rsplit(":", 1)[1]) if self.url.startswith("http") else None
 
     def read_event(self) -> str:
         """The address in the event serve.listening, of the log's file or of its pipe, which is read so far."""
@@ -99,11 +113,16 @@ class ServerProcess:
 
     # What it answers.
 
+    def connect(self, seconds: float = WAIT_SECONDS, source: str = "127.0.0.1") -> http.client.HTTPConnection:
+        if self.port is None:
+            return UnixConnection(self.url.removeprefix("unix:"), seconds)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds, source_address=(source, 0))
+
     def ask(self, path: str, body=None, *, headers: dict | None = None, source: str = "127.0.0.1",
             seconds: float = WAIT_SECONDS) -> tuple[int, str, dict]:
         """Status, text and headers of a GET, or of a POST where there is a body; 0 where the connection ended without an
         answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds, source_address=(source, 0))
+        connection = self.connect(seconds, source)
         text = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         method = "GET" if body is None else "POST"
         try:

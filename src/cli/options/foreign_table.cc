@@ -340,7 +340,7 @@ constexpr auto table = std::to_array<ForeignOption>({
     ignored_switch("--allow-credentials", "pages may use what the routes need"),
     refused_list("--api-key", "shows the key to other users of the machine",
                  "give --api-key-file F"),
-    refused("--uds", "asks for a Unix socket, which is not there yet", "use --host and --port"),
+    mapped("--uds", "--listen"),
     refused("--root-path", "changes paths", "let the proxy take the prefix off"),
     refused("--ssl-keyfile", no_tls, use_proxy),
     refused("--ssl-certfile", no_tls, use_proxy),

@@ -1,8 +1,6 @@
 #include "server/http/connection.h"
 
 #include <algorithm>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <tuple>
 #include <utility>
 
@@ -12,7 +10,6 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "server/http/chunk_decoder.h"
-#include "server/http/client_address.h"
 #include "server/http/connection_constants.h"
 #include "server/http/connection_table.h"
 #include "server/http/head_scanner.h"
@@ -27,23 +24,14 @@ constexpr std::size_t max_logged_message = 500;
 constexpr std::size_t first_body_bytes = 64 << 10;
 // How soon a connection looks for its turn if there was no memory to wake it.
 constexpr auto look_for_turn = std::chrono::seconds(1);
-// The most unsent bytes that the system buffers for a client.
-constexpr int max_unsent_bytes = 256 << 10;
 
 // Used when there is no memory to build it.
-constexpr std::string_view out_of_memory_body =
+constexpr std::string_view out_of_memory_answer =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: "
+    "143\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
     R"({"error":{"message":"out of memory: try again in a moment, or ask for less at once",)"
     R"("type":"server_error","param":null,"code":"out_of_memory"}})";
-constexpr std::string_view out_of_memory_head =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: "
-    "143\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
-static_assert(out_of_memory_body.size() == 143);
-
-asio::ip::tcp::endpoint endpoint_of(const Connection::Socket& socket) {
-  boost::system::error_code failure;
-  const auto end = socket.remote_endpoint(failure);
-  return failure ? asio::ip::tcp::endpoint() : end;
-}
+static_assert(out_of_memory_answer.substr(out_of_memory_answer.find('{')).size() == 143);
 
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
@@ -76,23 +64,15 @@ Error body_too_long(std::string_view bytes, std::size_t limit) {
 
 }  // namespace
 
-Connection::Connection(Socket socket, const ConnectionContext& context)
-    : socket_(std::move(socket)),
+Connection::Connection(net::ByteStream stream, const ConnectionContext& context)
+    : stream_(std::move(stream)),
       context_(context),
       buffer_(context.limits.header_bytes + context.limits.pipelined_bytes + piece_bytes),
-      wake_(socket_.get_executor()) {
-  const auto end = endpoint_of(socket_);
-  peer_address_ = end.address();
-  peer_ = cat(end.address().to_string(), ":", end.port());
-  address_ = client_address(end.address());
-  // Limits what the system buffers for a client that does not read.
-  std::ignore = ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT,
-                             &max_unsent_bytes, sizeof max_unsent_bytes);
-}
+      wake_(stream_.executor()) {}
 
 Connection::~Connection() = default;
 
-asio::any_io_executor Connection::executor() { return socket_.get_executor(); }
+asio::any_io_executor Connection::executor() { return stream_.executor(); }
 
 void Connection::drop_body() {
   std::string().swap(request_->body);
@@ -100,7 +80,7 @@ void Connection::drop_body() {
 }
 
 void Connection::begin() {
-  timer_ = context_.timers->make_timer(socket_.get_executor(), [weak = weak_from_this()] {
+  timer_ = context_.timers->make_timer(stream_.executor(), [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->deadline_passed();
   });
 }
@@ -137,44 +117,34 @@ asio::awaitable<void> Connection::turn_away(std::string_view why) {
 
 asio::awaitable<void> Connection::end() {
   if (!gone_) co_await close_gently();
-  boost::system::error_code ignored;
-  if (reset_) std::ignore = socket_.set_option(Socket::linger(true, 0), ignored);
-  std::ignore = socket_.close(ignored);
+  stream_.close();
   clear_deadline();
   timer_.reset();
 }
 
 void Connection::finish() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  asio::post(executor(), [self = shared_from_this()] {
     self->finishing_ = true;
-    if (self->idle_) self->cancel_operations();
+    if (self->idle_) self->stream_.cancel();
     if (self->reading_) self->shorten_deadline(self->context_.limits.drain_request_time);
     if (self->lingering_) self->shorten_deadline(drain_linger_time);
   });
 }
 
 void Connection::abort() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  asio::post(executor(), [self = shared_from_this()] {
     self->finishing_ = true;
     self->client_has_gone();
-    boost::system::error_code ignored;
-    std::ignore = self->socket_.close(ignored);
+    self->stream_.close();
   });
 }
 
 // The operations that waited for the handler have ended with it.
 void Connection::end_without_memory() {
   gone_notice_ = nullptr;
-  boost::system::error_code ignored;
-  if (status_ == 0 && request_) {
-    std::ignore = socket_.non_blocking(true, ignored);
-    const std::array<asio::const_buffer, 2> parts = {
-        asio::buffer(out_of_memory_head.data(), out_of_memory_head.size()),
-        asio::buffer(out_of_memory_body.data(), out_of_memory_body.size())};
-    std::ignore = socket_.write_some(parts, ignored);
-  }
+  if (status_ == 0 && request_) std::ignore = stream_.write_now(out_of_memory_answer);
   gone_ = true;
-  std::ignore = socket_.close(ignored);
+  stream_.close();
   clear_deadline();
   timer_.reset();
 }
@@ -191,7 +161,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   idle_ = true;
   set_deadline(served_ ? context_.limits.idle_time : context_.limits.request_time);
   if (finishing_) shorten_deadline(context_.limits.drain_request_time);
-  const auto [failure] = co_await socket_.async_wait(Socket::wait_read, no_throw);
+  const auto [failure] = co_await stream_.wait_readable();
   const bool come = !failure && !co_await read_more();
   clear_deadline();
   idle_ = false;
@@ -203,7 +173,7 @@ asio::awaitable<void> Connection::wait_for_turn() {
   has_turn_ = false;
   context_.turns->wait([self = shared_from_this()] {
     self->has_turn_ = true;
-    asio::post(self->socket_.get_executor(), [self] { self->wake_.cancel(); });
+    asio::post(self->executor(), [self] { self->wake_.cancel(); });
   });
   // If there is no memory to wake it, it looks by itself.
   while (!has_turn_) {
@@ -239,7 +209,7 @@ asio::awaitable<Connection::Incoming> Connection::read_request() {
     keep_alive_ = false;
     if (!request_) {
       request_.emplace().id = new_request_id();
-      request_->address = address_;
+      request_->address = address();
     }
     refusal_ = context_.hooks.refuse(*wrong, *request_);
   }
@@ -256,8 +226,8 @@ asio::awaitable<std::optional<Error>> Connection::read_parts() {
   head_only_ = head->head.method == "HEAD";
   request_.emplace();
   static_cast<HttpHead&>(*request_) = std::move(head->head);
-  request_->peer = peer_;
-  context_.proxies.describe_client(peer_address_, head->forwarded, *request_);
+  request_->peer = stream_.peer().name;
+  context_.proxies.describe_client(stream_.peer(), head->forwarded, *request_);
 
   HeadVerdict verdict = context_.hooks.admit(*request_);
   if (verdict.refusal) {
@@ -281,8 +251,7 @@ std::string_view Connection::buffered() const {
 
 asio::awaitable<std::optional<Error>> Connection::read_more() {
   if (!expired_) {
-    const auto [failure, bytes] =
-        co_await socket_.async_read_some(buffer_.prepare(piece_bytes), no_throw);
+    const auto [failure, bytes] = co_await stream_.read_some(buffer_.prepare(piece_bytes));
     buffer_.commit(bytes);
     if (!failure) co_return std::nullopt;
   }
@@ -414,7 +383,7 @@ void Connection::log_answer(std::string_view event) const {
   const std::string method = printable(request_->method);
   const std::string path = printable(request_->path.substr(0, 200));
   std::vector<log::Field> fields = {{"id", request_->id},
-                                    {"peer", peer_},
+                                    {"peer", stream_.peer().name},
                                     {"client", request_->client()},
                                     {"method", method},
                                     {"path", path},

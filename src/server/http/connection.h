@@ -13,11 +13,11 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/cancellation_signal.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
 #include "base/result.h"
+#include "net/byte_stream.h"
 #include "server/http/exchange.h"
 #include "server/http/limits.h"
 #include "server/http/memory_budget.h"
@@ -46,10 +46,8 @@ struct ConnectionContext {
 // strand.
 class Connection final : public std::enable_shared_from_this<Connection>, private Exchange {
  public:
-  using Socket = boost::asio::ip::tcp::socket;
-
   // The context must outlive the connection.
-  Connection(Socket socket, const ConnectionContext& context);
+  Connection(net::ByteStream stream, const ConnectionContext& context);
   ~Connection() override;
 
   // Runs until the client or the server closes the connection.
@@ -65,13 +63,13 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   // On the executor, if run() has ended for lack of memory: answers so if nothing was answered.
   void end_without_memory();
 
-  // The address by which connections are limited.
-  const std::string& address() const { return address_; }
+  // By which connections are limited.
+  const std::string& address() const { return stream_.peer().client; }
   // Whether it is a trusted proxy's, which connects for many clients.
-  bool is_proxy() const { return context_.proxies.trust(peer_address_); }
+  bool is_proxy() const { return context_.proxies.trust(stream_.peer()); }
 
  private:
-  using ErrorCodeOfBoost = boost::system::error_code;
+  using Failure = net::ByteStream::Failure;
   enum class Incoming { none, whole, refused };
 
   void begin();
@@ -99,16 +97,13 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   void watch();
   void watch_for_reset();
   void drop_and_watch();
-  void received_meanwhile(ErrorCodeOfBoost failure);
+  void received_meanwhile(Failure failure);
   boost::asio::awaitable<void> stop_watching();
   void client_has_gone();
   void probe_client();
-  void cancel_operations();
 
   // Writes everything, as long as the client takes some of it in each write_time.
   boost::asio::awaitable<void> write_bytes(std::array<std::string_view, 3> parts);
-  std::optional<std::size_t> unsent_bytes();
-  std::size_t bytes_taken();
   bool client_takes();
   std::string head_of(const HttpResponse& response, std::optional<std::size_t> body_bytes) const;
   // Closes such that the client can read the answer even if it is still sending.
@@ -143,11 +138,8 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool gone() const override { return gone_; }
   void on_gone(std::function<void()> notice) override;
 
-  Socket socket_;
+  net::ByteStream stream_;
   const ConnectionContext& context_;
-  boost::asio::ip::address peer_address_;
-  std::string peer_;
-  std::string address_;
   boost::beast::flat_buffer buffer_;  // received bytes that were not used yet
   bool idle_ = false;                 // between requests
   bool reading_ = false;              // a request has partly arrived
@@ -156,7 +148,6 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool finishing_ = false;
   bool ended_ = false;  // the client sends nothing more
   bool gone_ = false;
-  bool reset_ = false;  // discards what the client has not read at the end
   std::function<void()> gone_notice_;
 
   // The current request and its answer:
@@ -178,7 +169,6 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::size_t sent_bytes_ = 0;
 
   bool writing_ = false;
-  std::size_t handed_over_ = 0;    // to the system, of all answers
   std::size_t taken_at_mark_ = 0;  // by the client, when the write's deadline was set
 
   bool watching_ = false;

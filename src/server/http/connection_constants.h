@@ -3,13 +3,12 @@
 #include <chrono>
 #include <cstddef>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include "net/byte_stream.h"
 
 // Shared by the files of Connection.
 namespace motley::server {
 
-inline constexpr auto no_throw = boost::asio::as_tuple(boost::asio::use_awaitable);
+using net::no_throw;
 inline constexpr std::size_t piece_bytes = 16 << 10;
 // What a client may send in vain: during an answer, and before its connection closes.
 inline constexpr std::size_t linger_bytes = 64 << 20;

@@ -33,12 +33,12 @@ void Connection::watch() {
     return;
   }
   watching_ = true;
-  const auto taken = [self = shared_from_this()](ErrorCodeOfBoost failure, std::size_t bytes) {
+  const auto taken = [self = shared_from_this()](Failure failure, std::size_t bytes) {
     self->buffer_.commit(bytes);
     self->received_meanwhile(failure);
   };
-  socket_.async_read_some(buffer_.prepare(piece_bytes),
-                          asio::bind_cancellation_slot(stop_watch_.slot(), taken));
+  stream_.start_reading(buffer_.prepare(piece_bytes),
+                        asio::bind_cancellation_slot(stop_watch_.slot(), taken));
 }
 
 // Reads on, to notice that the client goes, without keeping what it sends. So later requests can't
@@ -47,27 +47,27 @@ void Connection::drop_and_watch() {
   keep_alive_ = false;
   dropped_.resize(piece_bytes);
   watching_ = true;
-  const auto taken = [self = shared_from_this()](ErrorCodeOfBoost failure, std::size_t bytes) {
+  const auto taken = [self = shared_from_this()](Failure failure, std::size_t bytes) {
     self->dropped_bytes_ += bytes;
     if (self->dropped_bytes_ > linger_bytes) self->cut("sends without end during an answer");
     self->received_meanwhile(failure);
   };
-  socket_.async_read_some(asio::buffer(dropped_),
-                          asio::bind_cancellation_slot(stop_watch_.slot(), taken));
+  stream_.start_reading(asio::buffer(dropped_),
+                        asio::bind_cancellation_slot(stop_watch_.slot(), taken));
 }
 
 // A reset is an error of the socket; so is a hang-up.
 void Connection::watch_for_reset() {
   watching_ = true;
-  const auto noticed = [self = shared_from_this()](ErrorCodeOfBoost failure) {
+  const auto noticed = [self = shared_from_this()](Failure failure) {
     self->watching_ = false;
     self->wake_.cancel();
     if (failure != asio::error::operation_aborted) self->client_has_gone();
   };
-  socket_.async_wait(Socket::wait_error, asio::bind_cancellation_slot(stop_watch_.slot(), noticed));
+  stream_.start_waiting_for_reset(asio::bind_cancellation_slot(stop_watch_.slot(), noticed));
 }
 
-void Connection::received_meanwhile(ErrorCodeOfBoost failure) {
+void Connection::received_meanwhile(Failure failure) {
   watching_ = false;
   wake_.cancel();
   if (failure == asio::error::operation_aborted) return;
@@ -93,8 +93,7 @@ void Connection::on_gone(std::function<void()> notice) {
   if (!gone_notice_) return;
   watch();
   // Not during this call.
-  if (ended_)
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->probe_client(); });
+  if (ended_) asio::post(executor(), [self = shared_from_this()] { self->probe_client(); });
 }
 
 // The client may have closed only its sending half, and wait for its answer. Whether it has closed
@@ -108,20 +107,10 @@ void Connection::probe_client() {
   // Interim answers are not for HTTP/1.0.
   if (http_1_0_) return client_has_gone();
   // What is on its way shows it as well.
-  if (complete_ || unsent_bytes() != std::size_t{0}) return;
+  if (complete_ || !stream_.all_taken()) return;
   if (status_ != 0 && !streams_events_) return;
   const std::string_view probe = status_ == 0 ? interim_answer : comment_of_events;
-  boost::system::error_code failure;
-  std::ignore = socket_.non_blocking(true, failure);
-  const std::size_t sent = socket_.write_some(asio::buffer(probe.data(), probe.size()), failure);
-  handed_over_ += sent;
-  if (failure && failure != asio::error::would_block) client_has_gone();
-}
-
-// A closed socket has none, which is not an error.
-void Connection::cancel_operations() {
-  boost::system::error_code ignored;
-  std::ignore = socket_.cancel(ignored);
+  if (stream_.write_now(probe)) client_has_gone();
 }
 
 void Connection::client_has_gone() {
@@ -151,7 +140,7 @@ void Connection::deadline_passed() {
   if (writing_ && client_takes()) return set_deadline(context_.limits.write_time);
   deadline_.reset();
   expired_ = true;
-  cancel_operations();
+  stream_.cancel();
 }
 
 }  // namespace motley::server

@@ -1,11 +1,8 @@
 // How answers leave a connection.
 
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/status.hpp>
 
 #include "base/cat.h"
@@ -19,7 +16,6 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
-constexpr std::size_t write_at_once_bytes = 64 << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
@@ -28,44 +24,25 @@ std::string_view view(boost::beast::string_view text) { return {text.data(), tex
 
 asio::awaitable<void> Connection::write_bytes(std::array<std::string_view, 3> parts) {
   if (gone_) co_return;
-  std::array<asio::const_buffer, 3> buffers;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    buffers[i] = asio::buffer(parts[i].data(), parts[i].size());
   writing_ = true;
-  taken_at_mark_ = bytes_taken();
+  taken_at_mark_ = stream_.bytes_taken();
   set_deadline(context_.limits.write_time);
-  const std::size_t before = handed_over_;
-  const auto go_on = [this, before](const ErrorCodeOfBoost& failure, std::size_t bytes) {
-    handed_over_ = before + bytes;
-    // cut() cancels nothing if one part has been written and the next not yet begun.
-    return failure || gone_ || expired_ ? std::size_t{0} : write_at_once_bytes;
-  };
-  const auto [failure, count] = co_await asio::async_write(socket_, buffers, go_on, no_throw);
+  // cut() cancels nothing if one part has been written and the next not yet begun.
+  const auto goes_on = [this] { return !gone_ && !expired_; };
+  const auto [failure, count] = co_await stream_.write(parts, goes_on);
   writing_ = false;
   clear_deadline();
   sent_bytes_ += count;
-  if (failure || count != asio::buffer_size(buffers)) {
-    reset_ |= expired_;
+  if (failure) {
+    if (expired_) stream_.reset_when_closed();
     client_has_gone();
   } else if (ended_) {
     probe_client();
   }
 }
 
-// What was given to the system and is not acknowledged by the client's side; nothing if unknown.
-std::optional<std::size_t> Connection::unsent_bytes() {
-  int waiting = 0;
-  if (::ioctl(socket_.native_handle(), SIOCOUTQ, &waiting) != 0 || waiting < 0) return std::nullopt;
-  return static_cast<std::size_t>(waiting);
-}
-
-// The bytes that the client's side has acknowledged, of all that were given to the system.
-std::size_t Connection::bytes_taken() {
-  return handed_over_ - std::min(handed_over_, unsent_bytes().value_or(handed_over_));
-}
-
 bool Connection::client_takes() {
-  const std::size_t taken = bytes_taken();
+  const std::size_t taken = stream_.bytes_taken();
   if (taken < taken_at_mark_ + context_.limits.write_progress_bytes) return false;
   taken_at_mark_ = taken;
   return true;
@@ -147,22 +124,21 @@ asio::awaitable<void> Connection::end_stream() {
 
 void Connection::cut(std::string_view why) {
   if (gone_) return;
-  log::warning("http.cut", {{"id", request_->id}, {"peer", peer_}, {"why", why}});
-  reset_ = true;
+  log::warning("http.cut", {{"id", request_->id}, {"peer", stream_.peer().name}, {"why", why}});
+  stream_.reset_when_closed();
   client_has_gone();
-  cancel_operations();
+  stream_.cancel();
 }
 
 asio::awaitable<void> Connection::close_gently() {
-  boost::system::error_code failure;
-  std::ignore = socket_.shutdown(Socket::shutdown_send, failure);
+  stream_.end_writing();
   lingering_ = true;
   set_deadline(finishing_ ? drain_linger_time : std::chrono::milliseconds(linger_time));
   std::array<char, piece_bytes> unwanted{};
   std::size_t total = 0;
-  while (!failure && !expired_ && total < linger_bytes) {
-    const auto [end, bytes] = co_await socket_.async_read_some(asio::buffer(unwanted), no_throw);
-    failure = end;
+  while (!expired_ && total < linger_bytes) {
+    const auto [failure, bytes] = co_await stream_.read_some(asio::buffer(unwanted));
+    if (failure) break;
     total += bytes;
   }
   clear_deadline();

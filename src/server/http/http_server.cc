@@ -8,6 +8,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
 
@@ -85,8 +86,6 @@ HttpServer::HttpServer(const Options& options, HttpHooks hooks)
     : context_(options.threads),
       work_(context_.get_executor()),
       accept_work_(accept_context_.get_executor()),
-      acceptor_(accept_context_),
-      pause_(acceptor_.get_executor()),
       thread_count_(options.threads),
       bodies_(options.limits.all_bodies_bytes, options.limits.address_bodies_bytes),
       table_(connections_that_fit(options.limits.connections), options.limits.address_connections),
@@ -101,7 +100,8 @@ HttpServer::HttpServer(const Options& options, HttpHooks hooks)
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const Options& options, HttpHooks hooks) {
   std::unique_ptr<HttpServer> server(new HttpServer(options, std::move(hooks)));
-  MOTLEY_TRY_VOID(server->bind(options));
+  if (options.tcp) MOTLEY_TRY_VOID(server->bind_tcp(options));
+  if (!options.unix_socket.empty()) MOTLEY_TRY_VOID(server->bind_unix(options.unix_socket));
   return server;
 }
 
@@ -120,7 +120,7 @@ Error HttpServer::listen_error(const Options& options, const boost::system::erro
           "free the port, or choose another; 0 lets the system choose"};
 }
 
-Result<void> HttpServer::bind(const Options& options) {
+Result<void> HttpServer::bind_tcp(const Options& options) {
   boost::system::error_code failure;
   tcp::resolver resolver(context_);
   const auto found =
@@ -129,14 +129,25 @@ Result<void> HttpServer::bind(const Options& options) {
     return Error(ErrorCode::invalid_argument, cat("unknown host ", quote(options.host)), "--host",
                  "give an address of this machine, such as 127.0.0.1 or 0.0.0.0");
   const tcp::endpoint endpoint = found.begin()->endpoint();
-  std::ignore = acceptor_.open(endpoint.protocol(), failure);
-  if (!failure) std::ignore = acceptor_.set_option(tcp::acceptor::reuse_address(true), failure);
-  if (!failure) std::ignore = acceptor_.bind(endpoint, failure);
-  if (!failure) std::ignore = acceptor_.listen(asio::socket_base::max_listen_connections, failure);
+  Door& door = add_door();
+  tcp::acceptor acceptor(door.acceptor.get_executor());
+  std::ignore = acceptor.open(endpoint.protocol(), failure);
+  if (!failure) std::ignore = acceptor.set_option(tcp::acceptor::reuse_address(true), failure);
+  if (!failure) std::ignore = acceptor.bind(endpoint, failure);
+  if (!failure) std::ignore = acceptor.listen(asio::socket_base::max_listen_connections, failure);
   if (failure) return listen_error(options, failure);
-  const tcp::endpoint bound = acceptor_.local_endpoint(failure);
+  const tcp::endpoint bound = acceptor.local_endpoint(failure);
   port_ = bound.port();
   loopback_ = bound.address().is_loopback();
+  door.acceptor = net::Acceptor(std::move(acceptor));
+  return {};
+}
+
+Result<void> HttpServer::bind_unix(const std::filesystem::path& path) {
+  Door& door = add_door();
+  Result<net::SocketFile> file = net::SocketFile::listen(path, door.acceptor);
+  if (!file.ok()) return std::move(file).error().within("--listen");
+  door.file = *std::move(file);
   return {};
 }
 
@@ -146,10 +157,13 @@ HttpServer::~HttpServer() { stop(); }
 void HttpServer::stop() {
   if (threads_.empty()) return;
   stopping_ = true;
-  asio::post(acceptor_.get_executor(), [this] {
-    boost::system::error_code ignored;
-    std::ignore = acceptor_.close(ignored);
-    pause_.cancel();
+  asio::post(accept_context_, [this] {
+    for (Door& door : doors_) {
+      boost::system::error_code ignored;
+      door.file.reset();
+      std::ignore = door.acceptor.close(ignored);
+      door.pause.cancel();
+    }
     accept_work_.reset();
   });
   accept_thread_.join();
@@ -161,21 +175,25 @@ void HttpServer::stop() {
 }
 
 void HttpServer::start() {
-  spawn_accept();
+  spawn_accepts();
   accept_thread_ = std::thread([this] { run(accept_context_); });
   for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { run(context_); });
 }
 
-void HttpServer::spawn_accept() {
-  if (stopping_ || accepting_.exchange(true)) return;
+void HttpServer::spawn_accept(Door& door) {
+  if (stopping_ || door.accepting.exchange(true)) return;
   std::shared_ptr<Accepting> held;
   try {
-    held = std::make_shared<Accepting>(accepting_);
+    held = std::make_shared<Accepting>(door.accepting);
   } catch (const std::bad_alloc&) {
-    accepting_ = false;
+    door.accepting = false;
     throw;
   }
-  asio::co_spawn(acceptor_.get_executor(), accept(std::move(held)), asio::detached);
+  asio::co_spawn(accept_context_, accept(door, std::move(held)), asio::detached);
+}
+
+void HttpServer::spawn_accepts() {
+  for (Door& door : doors_) spawn_accept(door);
 }
 
 // Our code does not throw, but the standard library does if memory runs out: caught here for
@@ -183,7 +201,7 @@ void HttpServer::spawn_accept() {
 void HttpServer::run(asio::io_context& context) {
   while (true) {
     try {
-      spawn_accept();
+      spawn_accepts();
       context.run();
       return;
     } catch (const std::bad_alloc&) {
@@ -199,37 +217,36 @@ HttpStats HttpServer::stats() const {
   return stats;
 }
 
-asio::awaitable<void> HttpServer::accept(std::shared_ptr<Accepting> /*held*/) {
+asio::awaitable<void> HttpServer::accept(Door& door, std::shared_ptr<Accepting> /*held*/) {
   bool out_of_memory = false;
-  while (acceptor_.is_open()) {
+  while (door.acceptor.is_open()) {
     try {
       if (std::exchange(out_of_memory, false)) {
-        pause_.expires_after(accept_pause);
-        co_await pause_.async_wait(no_throw);
+        door.pause.expires_after(accept_pause);
+        co_await door.pause.async_wait(no_throw);
       }
-      co_await accept_one();
+      co_await accept_one(door);
     } catch (const std::bad_alloc&) {
       out_of_memory = true;
     }
   }
 }
 
-asio::awaitable<void> HttpServer::accept_one() {
-  auto [failure, socket] = co_await acceptor_.async_accept(asio::make_strand(context_), no_throw);
+asio::awaitable<void> HttpServer::accept_one(Door& door) {
+  auto [failure, socket] =
+      co_await door.acceptor.async_accept(asio::make_strand(context_), no_throw);
   if (!failure) {
-    boost::system::error_code ignored;
-    std::ignore = socket.set_option(tcp::no_delay(true), ignored);
-    serve(std::move(socket));
-  } else if (acceptor_.is_open()) {
+    serve(net::ByteStream(std::move(socket)));
+  } else if (door.acceptor.is_open()) {
     log::warning("http.accept_failed", {{"why", failure.message()}});
-    pause_.expires_after(accept_pause);
-    co_await pause_.async_wait(no_throw);
+    door.pause.expires_after(accept_pause);
+    co_await door.pause.async_wait(no_throw);
   }
 }
 
-void HttpServer::serve(Connection::Socket socket) {
-  const auto executor = socket.get_executor();
-  const auto connection = std::make_shared<Connection>(std::move(socket), shared_);
+void HttpServer::serve(net::ByteStream stream) {
+  const auto executor = stream.executor();
+  const auto connection = std::make_shared<Connection>(std::move(stream), shared_);
   const auto entry = table_.add(connection);
   if (entry == ConnectionTable::Entry::closed) return;
   try {

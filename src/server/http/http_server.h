@@ -3,17 +3,19 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "base/result.h"
+#include "net/unix_socket.h"
 #include "server/http/connection.h"
 #include "server/http/connection_table.h"
 #include "server/http/pipeline_turns.h"
@@ -25,8 +27,10 @@ namespace motley::server {
 class HttpServer {
  public:
   struct Options {
+    bool tcp = true;
     std::string host = "127.0.0.1";  // a name or an address
     std::uint16_t port = 0;          // 0: the kernel picks one
+    std::filesystem::path unix_socket = {};
     int threads = 2;
     HttpLimits limits = {};
     TrustedProxies proxies = {};
@@ -44,7 +48,7 @@ class HttpServer {
 
   void start();
   std::uint16_t port() const { return port_; }
-  // Whether only programs on this machine can connect.
+  // Whether only programs on this machine can connect over TCP.
   bool is_loopback() const { return loopback_; }
   std::size_t connections() const { return table_.stats().connections; }
   HttpStats stats() const;
@@ -59,13 +63,27 @@ class HttpServer {
 
  private:
   HttpServer(const Options& options, HttpHooks hooks);
-  Result<void> bind(const Options& options);
+  // Where clients come in.
+  struct Door {
+    explicit Door(const boost::asio::any_io_executor& executor)
+        : acceptor(executor), pause(executor) {}
+
+    net::Acceptor acceptor;
+    boost::asio::steady_timer pause;
+    std::atomic<bool> accepting{false};
+    std::optional<net::SocketFile> file = {};
+  };
+
+  Door& add_door() { return doors_.emplace_back(accept_context_.get_executor()); }
+  Result<void> bind_tcp(const Options& options);
+  Result<void> bind_unix(const std::filesystem::path& path);
   class Accepting;
-  boost::asio::awaitable<void> accept(std::shared_ptr<Accepting> held);
-  // Unless a coroutine accepts already.
-  void spawn_accept();
-  boost::asio::awaitable<void> accept_one();
-  void serve(Connection::Socket socket);
+  boost::asio::awaitable<void> accept(Door& door, std::shared_ptr<Accepting> held);
+  // Unless a coroutine accepts there already.
+  void spawn_accept(Door& door);
+  void spawn_accepts();
+  boost::asio::awaitable<void> accept_one(Door& door);
+  void serve(net::ByteStream stream);
   void run(boost::asio::io_context& context);
 
   boost::asio::io_context context_;
@@ -74,12 +92,10 @@ class HttpServer {
   using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
   WorkGuard work_;
   WorkGuard accept_work_;
-  std::atomic<bool> accepting_{false};
   std::atomic<bool> stopping_{false};
-  boost::asio::ip::tcp::acceptor acceptor_;
-  boost::asio::steady_timer pause_;
+  std::list<Door> doors_;
   std::uint16_t port_ = 0;
-  bool loopback_ = false;
+  bool loopback_ = true;
   int thread_count_;
   MemoryBudget bodies_;
   ConnectionTable table_;

@@ -26,8 +26,9 @@ struct HttpHead {
   std::string origin;      // of the web page that a browser asks for
   std::string host;        // as the client names the server, "example.com:8000"
   bool forwarded = false;  // by a trusted proxy, which says for whom
-  std::string id;          // the client's X-Request-Id if it is valid, else generated
-  std::string peer;        // "127.0.0.1:40000"
+  bool unix_socket = false;
+  std::string id;    // the client's X-Request-Id if it is valid, else generated
+  std::string peer;  // "127.0.0.1:40000"
   // The peer's or the forwarded one, for IPv6 its first 64 bits.
   std::string address;
   // The holder of the request's key; null: none, and the address stands for the client.

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "net/client_address.h"
 #include "server/http/chunk_decoder.h"
-#include "server/http/client_address.h"
 #include "server/http/head_scanner.h"
 #include "server/http/request_head.h"
 
@@ -131,7 +131,7 @@ TEST(ChunkDecoder, BoundsExtensionsAndTrailersTogether) {
 
 TEST(ClientAddress, OfIpv6IsItsNetwork) {
   const auto address = [](const char* text) {
-    return client_address(boost::asio::ip::make_address(text));
+    return net::client_address(boost::asio::ip::make_address(text));
   };
   EXPECT_EQ(address("10.1.2.3"), "10.1.2.3");
   EXPECT_EQ(address("::ffff:10.1.2.3"), "10.1.2.3");

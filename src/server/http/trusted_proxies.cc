@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/cat.h"
-#include "server/http/client_address.h"
+#include "net/client_address.h"
 
 namespace motley::server {
 namespace {
@@ -61,8 +61,13 @@ Result<TrustedProxies> TrustedProxies::parse(std::string_view list) {
   TrustedProxies proxies;
   while (true) {
     const std::size_t comma = list.find(',');
-    MOTLEY_TRY(const Network network, parse_network(trimmed(list.substr(0, comma))));
-    proxies.networks_.push_back(network);
+    const std::string_view entry = trimmed(list.substr(0, comma));
+    if (entry == "unix") {
+      proxies.unix_ = true;
+    } else {
+      MOTLEY_TRY(const Network network, parse_network(entry));
+      proxies.networks_.push_back(network);
+    }
     if (comma == std::string_view::npos) return proxies;
     list.remove_prefix(comma + 1);
   }
@@ -70,6 +75,7 @@ Result<TrustedProxies> TrustedProxies::parse(std::string_view list) {
 
 void TrustedProxies::add(TrustedProxies more) {
   networks_.insert(networks_.end(), more.networks_.begin(), more.networks_.end());
+  unix_ = unix_ || more.unix_;
 }
 
 bool TrustedProxies::trust(const ip::address& address) const {
@@ -86,26 +92,28 @@ bool TrustedProxies::trust(const ip::address& address) const {
   return std::ranges::any_of(networks_, holds);
 }
 
-ip::address TrustedProxies::client_of(const ip::address& peer,
-                                      std::string_view forwarded_for) const {
-  ip::address client = peer;
-  while (!forwarded_for.empty() && trust(client)) {
+std::optional<ip::address> TrustedProxies::client_of(const net::Peer& peer,
+                                                     std::string_view forwarded_for) const {
+  std::optional<ip::address> client = peer.address;
+  while (!forwarded_for.empty() && (client ? trust(*client) : unix_)) {
     const std::size_t comma = forwarded_for.rfind(',');
     const std::size_t begin = comma == std::string_view::npos ? 0 : comma + 1;
     const auto address = parse_address(trimmed(forwarded_for.substr(begin)));
     if (!address) break;
-    client = *address;
+    client = address;
     forwarded_for = forwarded_for.substr(0, begin == 0 ? 0 : comma);
   }
   return client;
 }
 
-void TrustedProxies::describe_client(const ip::address& peer, const ForwardedFields& fields,
+void TrustedProxies::describe_client(const net::Peer& peer, const ForwardedFields& fields,
                                      HttpHead& head) const {
-  head.address = client_address(peer);
+  head.address = peer.client;
+  head.unix_socket = !peer.address;
   if (!trust(peer)) return;
   head.forwarded = !fields.forwarded_for.empty() || !fields.forwarded_host.empty();
-  head.address = client_address(client_of(peer, fields.forwarded_for));
+  if (const auto client = client_of(peer, fields.forwarded_for))
+    head.address = net::client_address(*client);
   // Of a chain of proxies, the first has seen the name that the client uses.
   const std::string_view host =
       trimmed(std::string_view(fields.forwarded_host).substr(0, fields.forwarded_host.find(',')));

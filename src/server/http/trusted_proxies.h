@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "base/result.h"
+#include "net/byte_stream.h"
 #include "server/http/message.h"
 
 namespace motley::server {
@@ -22,20 +24,21 @@ class TrustedProxies {
  public:
   TrustedProxies() = default;
 
-  // Addresses and networks ("10.0.0.0/8, ::1"), separated by commas.
+  // Addresses and networks ("10.0.0.0/8, ::1"), separated by commas; "unix": who connects to the
+  // Unix socket.
   static Result<TrustedProxies> parse(std::string_view list);
   void add(TrustedProxies more);
 
   bool trust(const boost::asio::ip::address& address) const;
+  bool trust(const net::Peer& peer) const { return peer.address ? trust(*peer.address) : unix_; }
 
   // The client of a request: the right-most forwarded address that is no trusted proxy. A malformed
   // entry, and all that stands left of it, counts for nothing. The peer where it is not trusted.
-  boost::asio::ip::address client_of(const boost::asio::ip::address& peer,
-                                     std::string_view forwarded_for) const;
+  std::optional<boost::asio::ip::address> client_of(const net::Peer& peer,
+                                                    std::string_view forwarded_for) const;
 
   // Sets what a request's head says about its client, by its peer.
-  void describe_client(const boost::asio::ip::address& peer, const ForwardedFields& fields,
-                       HttpHead& head) const;
+  void describe_client(const net::Peer& peer, const ForwardedFields& fields, HttpHead& head) const;
 
  private:
   struct Network {
@@ -46,6 +49,7 @@ class TrustedProxies {
   static Result<Network> parse_network(std::string_view text);
 
   std::vector<Network> networks_;
+  bool unix_ = false;
 };
 
 }  // namespace motley::server

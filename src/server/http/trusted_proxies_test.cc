@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "net/client_address.h"
 #include "server/http/request_head.h"
 
 namespace motley::server {
@@ -13,8 +14,12 @@ using ::testing::HasSubstr;
 
 boost::asio::ip::address address(const char* text) { return boost::asio::ip::make_address(text); }
 
+net::Peer peer_of(const char* text) {
+  return {.name = text, .client = net::client_address(address(text)), .address = address(text)};
+}
+
 std::string client(const TrustedProxies& proxies, const char* peer, std::string_view forwarded) {
-  return proxies.client_of(address(peer), forwarded).to_string();
+  return proxies.client_of(peer_of(peer), forwarded).value().to_string();
 }
 
 TEST(TrustedProxies, AreAddressesAndNetworks) {
@@ -29,6 +34,21 @@ TEST(TrustedProxies, AreAddressesAndNetworks) {
   EXPECT_TRUE(TrustedProxies::parse("0.0.0.0/0").value().trust(address("203.0.113.9")));
   EXPECT_FALSE(TrustedProxies::parse("0.0.0.0/0").value().trust(address("2001:db8::1")));
   EXPECT_FALSE(TrustedProxies().trust(address("127.0.0.1")));
+}
+
+TEST(TrustedProxies, SpeakForClientsThroughAUnixSocket) {
+  const net::Peer peer{.name = "unix:user:33:pid:7", .client = "user:33", .address = std::nullopt};
+  const auto described = [&](std::string_view list, std::string_view fields) {
+    RequestHead head = parse_head(cat("GET / HTTP/1.1\r\nHost: here\r\n", fields, "\r\n")).value();
+    TrustedProxies::parse(list).value().describe_client(peer, head.forwarded, head.head);
+    return cat(head.head.address, head.head.forwarded ? " forwarded" : "");
+  };
+  EXPECT_EQ(described("127.0.0.1", "X-Forwarded-For: 1.1.1.1\r\n"), "user:33");
+  EXPECT_EQ(described("unix", ""), "user:33");
+  EXPECT_EQ(described("unix", "X-Forwarded-For: 1.1.1.1\r\n"), "1.1.1.1 forwarded");
+  EXPECT_EQ(described("unix", "X-Forwarded-For: none\r\n"), "user:33 forwarded");
+  EXPECT_EQ(described("10.0.0.7, unix", "X-Forwarded-For: 1.1.1.1, 10.0.0.7\r\n"),
+            "1.1.1.1 forwarded");
 }
 
 TEST(TrustedProxies, RefuseWhatIsNoNetwork) {
@@ -67,7 +87,7 @@ TEST(TrustedProxies, DescribeTheClientInAHead) {
   const TrustedProxies proxies = TrustedProxies::parse("127.0.0.1").value();
   const auto described = [&](const char* peer, std::string_view fields) {
     RequestHead head = parse_head(cat("GET / HTTP/1.1\r\nHost: here\r\n", fields, "\r\n")).value();
-    proxies.describe_client(address(peer), head.forwarded, head.head);
+    proxies.describe_client(peer_of(peer), head.forwarded, head.head);
     return cat(head.head.address, " ", head.head.host, head.head.forwarded ? " forwarded" : "");
   };
   EXPECT_EQ(described("127.0.0.1", ""), "127.0.0.1 here");

@@ -1,10 +1,10 @@
-#include "server/http/client_address.h"
+#include "net/client_address.h"
 
 #include <algorithm>
 
 #include "base/cat.h"
 
-namespace motley::server {
+namespace motley::net {
 
 std::string client_address(const boost::asio::ip::address& address) {
   namespace ip = boost::asio::ip;
@@ -16,4 +16,4 @@ std::string client_address(const boost::asio::ip::address& address) {
   return cat(ip::address_v6(bytes).to_string(), "/64");
 }
 
-}  // namespace motley::server
+}  // namespace motley::net

@@ -1,0 +1,148 @@
+#include "net/unix_socket.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <tuple>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "net/byte_stream.h"
+
+namespace motley::net {
+namespace {
+
+namespace asio = boost::asio;
+using asio::local::stream_protocol;
+using ::testing::HasSubstr;
+
+class UnixSocket : public testing::Test {
+ protected:
+  UnixSocket() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    path_ = folder_ / "socket";
+  }
+  ~UnixSocket() override { std::filesystem::remove_all(folder_); }
+
+  bool connects() {
+    stream_protocol::socket client(context_);
+    boost::system::error_code failure;
+    std::ignore = client.connect(stream_protocol::endpoint(path_.native()), failure);
+    return !failure;
+  }
+  std::string refusal(const std::filesystem::path& path) {
+    Acceptor acceptor(context_);
+    const auto file = SocketFile::listen(path, acceptor);
+    return file.ok() ? "none" : file.error().message();
+  }
+
+  asio::io_context context_;
+  std::filesystem::path folder_;
+  std::filesystem::path path_;
+};
+
+TEST_F(UnixSocket, IsAFileThatEndsWithTheListener) {
+  {
+    Acceptor acceptor(context_);
+    const auto file = SocketFile::listen(path_, acceptor);
+    ASSERT_TRUE(file.ok()) << file.error().message();
+    EXPECT_TRUE(connects());
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(UnixSocket, ReplacesWhatAnEndedProcessHasLeft) {
+  {
+    stream_protocol::acceptor left(context_, stream_protocol::endpoint(path_.native()));
+  }
+  ASSERT_TRUE(std::filesystem::is_socket(path_));
+  Acceptor acceptor(context_);
+  const auto file = SocketFile::listen(path_, acceptor);
+  ASSERT_TRUE(file.ok()) << file.error().message();
+  EXPECT_TRUE(connects());
+}
+
+TEST_F(UnixSocket, TakesNoPlaceThatIsInUse) {
+  Acceptor acceptor(context_);
+  const auto file = SocketFile::listen(path_, acceptor);
+  ASSERT_TRUE(file.ok());
+  EXPECT_THAT(refusal(path_), HasSubstr("another process listens there"));
+  EXPECT_TRUE(connects());
+
+  const std::filesystem::path text = folder_ / "text";
+  std::ofstream(text) << "kept";
+  EXPECT_THAT(refusal(text), HasSubstr("a file that is no socket"));
+  EXPECT_EQ(std::filesystem::file_size(text), 4U);
+  EXPECT_THAT(refusal(folder_ / "none" / "socket"), HasSubstr("No such file"));
+  EXPECT_THAT(refusal(folder_ / std::string(120, 'x')), HasSubstr("1 to 107 bytes"));
+}
+
+TEST_F(UnixSocket, LeavesAFileThatTookItsPlace) {
+  Acceptor second(context_);
+  std::optional<SocketFile> later;
+  {
+    Acceptor first(context_);
+    const auto file = SocketFile::listen(path_, first);
+    ASSERT_TRUE(file.ok());
+    std::filesystem::rename(path_, folder_ / "moved");
+    auto made = SocketFile::listen(path_, second);
+    ASSERT_TRUE(made.ok());
+    later = *std::move(made);
+  }
+  EXPECT_TRUE(connects());
+}
+
+TEST_F(UnixSocket, SaysWhoConnects) {
+  Acceptor acceptor(context_);
+  const auto file = SocketFile::listen(path_, acceptor);
+  ASSERT_TRUE(file.ok());
+  stream_protocol::socket client(context_);
+  client.connect(stream_protocol::endpoint(path_.native()));
+  ByteStream stream(acceptor.accept());
+  EXPECT_EQ(stream.peer().name, cat("unix:user:", ::getuid(), ":pid:", ::getpid()));
+  EXPECT_EQ(stream.peer().client, cat("user:", ::getuid()));
+  EXPECT_FALSE(stream.peer().address);
+}
+
+TEST_F(UnixSocket, CarriesBytesBothWays) {
+  Acceptor acceptor(context_);
+  const auto file = SocketFile::listen(path_, acceptor);
+  ASSERT_TRUE(file.ok());
+  stream_protocol::socket client(context_);
+  client.connect(stream_protocol::endpoint(path_.native()));
+  ByteStream stream(acceptor.accept());
+  std::string read;
+  const auto talk = [&]() -> asio::awaitable<void> {
+    const auto always = [] { return true; };
+    const ByteStream::Parts parts = {"one ", "two ", "three"};
+    const auto [failure, written] = co_await stream.write(parts, always);
+    EXPECT_FALSE(failure);
+    EXPECT_EQ(written, 13U);
+    EXPECT_FALSE(stream.all_taken());
+    std::array<char, 64> answer{};
+    const auto [end, bytes] = co_await stream.read_some(asio::buffer(answer));
+    EXPECT_FALSE(end);
+    read.assign(answer.data(), bytes);
+  };
+  client.write_some(asio::buffer("hello", 5));
+  asio::co_spawn(context_, talk, asio::detached);
+  context_.run();
+  EXPECT_EQ(read, "hello");
+  std::array<char, 64> got{};
+  EXPECT_EQ(client.read_some(asio::buffer(got)), 13U);
+  EXPECT_TRUE(stream.all_taken());
+  client.close();
+  EXPECT_TRUE(stream.write_now("lost"));
+}
+
+}  // namespace
+}  // namespace motley::net
