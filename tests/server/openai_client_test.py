@@ -10,7 +10,7 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-import httpx
+import httpx2
 import openai
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -58,9 +58,9 @@ class OpenAiClient(tiny_model.Case):
 
     def test_a_unix_socket_gives_the_same_answers(self):
         asked = {"model": "all", "messages": CHAT, "max_tokens": 8, "temperature": 0}
-        transport = httpx.HTTPTransport(uds=f"{self.folder}/socket")
+        transport = httpx2.HTTPTransport(uds=f"{self.folder}/socket")
         with openai.OpenAI(base_url="http://localhost/v1", api_key="none", max_retries=0,
-                           http_client=httpx.Client(transport=transport)) as client:
+                           http_client=httpx2.Client(transport=transport)) as client:
             whole = client.chat.completions.create(**asked).choices[0].message.content
             pieces = [chunk.choices[0].delta.content or "" for chunk in
                       client.chat.completions.create(**asked, stream=True)]
