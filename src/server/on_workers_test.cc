@@ -24,6 +24,9 @@ class LeavingExchange final : public Exchange {
 
   const HttpRequest& request() const override { return request_; }
   asio::any_io_executor executor() override { return context_.get_executor(); }
+  asio::awaitable<Result<std::string_view>> next_body_piece() override {
+    co_return std::string_view();
+  }
   void drop_body() override {}
   Result<void> charge_body(std::size_t) override { return {}; }
   void replace_body(std::string) override {}

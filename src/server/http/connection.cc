@@ -1,18 +1,12 @@
 #include "server/http/connection.h"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 
-#include "base/cat.h"
-#include "base/log.h"
-#include "server/http/chunk_decoder.h"
 #include "server/http/connection_constants.h"
 #include "server/http/connection_table.h"
-#include "server/http/head_scanner.h"
 #include "server/http/pipeline_turns.h"
 
 namespace motley::server {
@@ -20,8 +14,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::size_t max_logged_message = 500;
-constexpr std::size_t first_body_bytes = 64 << 10;
 // How soon a connection looks for its turn if there was no memory to wake it.
 constexpr auto look_for_turn = std::chrono::seconds(1);
 
@@ -33,54 +25,19 @@ constexpr std::string_view out_of_memory_answer =
     R"("type":"server_error","param":null,"code":"out_of_memory"}})";
 static_assert(out_of_memory_answer.substr(out_of_memory_answer.find('{')).size() == 143);
 
-double milliseconds(Duration duration) {
-  return std::chrono::duration<double, std::milli>(duration).count();
-}
-
-log::Field field_of(const LogField& field) {
-  switch (field.kind) {
-    case LogField::Kind::text:
-      return {field.key, field.text};
-    case LogField::Kind::count:
-      return {field.key, field.count};
-    case LogField::Kind::number:
-      break;
-  }
-  return {field.key, field.number};
-}
-
-Error head_too_long(const HeadScanner& scanner, std::size_t limit) {
-  if (!scanner.first_line_complete())
-    return {ErrorCode::too_long, cat("a target of more than ", limit, " bytes"),
-            std::string(target_place), "send what is long in the body"};
-  return {ErrorCode::too_long, cat("a head of more than ", limit, " bytes"), "",
-          "send shorter header fields"};
-}
-
-Error body_too_long(std::string_view bytes, std::size_t limit) {
-  return {ErrorCode::too_long, cat("a body of ", bytes, " bytes"), "",
-          limit == 0 ? "send none" : cat("send at most ", limit)};
-}
-
 }  // namespace
 
 Connection::Connection(net::ByteStream stream, const ConnectionContext& context)
     : stream_(std::move(stream)),
       context_(context),
       buffer_(context.limits.header_bytes + context.limits.pipelined_bytes + piece_bytes),
+      deadline_(*context.timers),
       wake_(stream_.executor()) {}
 
 Connection::~Connection() = default;
 
-asio::any_io_executor Connection::executor() { return stream_.executor(); }
-
-void Connection::drop_body() {
-  std::string().swap(request_->body);
-  body_share_ = {};
-}
-
 void Connection::begin() {
-  timer_ = context_.timers->make_timer(stream_.executor(), [weak = weak_from_this()] {
+  deadline_.start(executor(), [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->deadline_passed();
   });
 }
@@ -89,17 +46,12 @@ asio::awaitable<void> Connection::run() {
   const auto self = shared_from_this();
   begin();
   while (!gone_) {
-    const Incoming incoming = co_await read_request();
-    if (incoming == Incoming::none) break;
-    if (incoming == Incoming::whole)
-      co_await answer();
-    else
-      co_await refuse();
-    request_.reset();
-    refusal_.reset();
-    body_share_ = {};
+    if (!co_await wait_for_request()) break;
+    exchange_.emplace(*this);
+    const bool keeps_alive = co_await serve_request();
+    exchange_.reset();
     served_ = true;
-    if (!keep_alive_ || finishing_) break;
+    if (!keeps_alive || finishing_) break;
   }
   co_await end();
 }
@@ -107,27 +59,27 @@ asio::awaitable<void> Connection::run() {
 asio::awaitable<void> Connection::turn_away(std::string_view why) {
   const auto self = shared_from_this();
   begin();
-  request_.emplace().id = new_request_id();
-  const Error error(ErrorCode::unavailable, std::string(why), "",
-                    "try again in a moment, or keep fewer open");
-  HttpResponse response = context_.hooks.refuse(error, *request_);
-  co_await send(std::move(response));
+  exchange_.emplace(*this);
+  exchange_->refuse(Error(ErrorCode::unavailable, std::string(why), "",
+                          "try again in a moment, or keep fewer open"));
+  co_await exchange_->send(*std::move(exchange_->refusal()));
+  exchange_.reset();
   co_await end();
 }
 
 asio::awaitable<void> Connection::end() {
   if (!gone_) co_await close_gently();
   stream_.close();
-  clear_deadline();
-  timer_.reset();
+  deadline_.stop();
 }
 
 void Connection::finish() {
   asio::post(executor(), [self = shared_from_this()] {
     self->finishing_ = true;
-    if (self->idle_) self->stream_.cancel();
-    if (self->reading_) self->shorten_deadline(self->context_.limits.drain_request_time);
-    if (self->lingering_) self->shorten_deadline(drain_linger_time);
+    const HttpLimits& limits = self->context_.limits;
+    if (self->phase_ == Phase::idle) self->stream_.cancel();
+    if (self->phase_ == Phase::reading) self->deadline_.shorten(limits.drain_request_time);
+    if (self->phase_ == Phase::lingering) self->deadline_.shorten(drain_linger_time);
   });
 }
 
@@ -141,12 +93,13 @@ void Connection::abort() {
 
 // The operations that waited for the handler have ended with it.
 void Connection::end_without_memory() {
-  gone_notice_ = nullptr;
-  if (status_ == 0 && request_) std::ignore = stream_.write_now(out_of_memory_answer);
+  if (exchange_) {
+    exchange_->forget_notice();
+    if (exchange_->status() == 0) std::ignore = stream_.write_now(out_of_memory_answer);
+  }
   gone_ = true;
   stream_.close();
-  clear_deadline();
-  timer_.reset();
+  deadline_.stop();
 }
 
 asio::awaitable<bool> Connection::wait_for_request() {
@@ -158,14 +111,14 @@ asio::awaitable<bool> Connection::wait_for_request() {
   if (finishing_ && served_) co_return false;
   // An idle connection holds no buffer.
   buffer_.shrink_to_fit();
-  idle_ = true;
-  set_deadline(served_ ? context_.limits.idle_time : context_.limits.request_time);
-  if (finishing_) shorten_deadline(context_.limits.drain_request_time);
+  phase_ = Phase::idle;
+  deadline_.set(served_ ? context_.limits.idle_time : context_.limits.request_time);
+  if (finishing_) deadline_.shorten(context_.limits.drain_request_time);
   const auto [failure] = co_await stream_.wait_readable();
-  const bool come = !failure && !co_await read_more();
-  clear_deadline();
-  idle_ = false;
-  co_return come;
+  const bool arrived = !failure && !co_await read_more();
+  deadline_.clear();
+  phase_.reset();
+  co_return arrived;
 }
 
 // Others get their turn before a client's next request that it has sent ahead.
@@ -182,231 +135,55 @@ asio::awaitable<void> Connection::wait_for_turn() {
   }
 }
 
-asio::awaitable<Connection::Incoming> Connection::read_request() {
-  keep_alive_ = false;
-  http_1_0_ = false;
-  head_only_ = false;
-  headers_.clear();
-  quiet_ = false;
-  log_fields_.clear();
-  status_ = 0;
-  complete_ = false;
-  streams_events_ = false;
-  probed_ = false;
-  sent_bytes_ = 0;
-  received_bytes_ = 0;
-  if (!co_await wait_for_request()) co_return Incoming::none;
-
-  reading_ = true;
-  set_deadline(context_.limits.request_time);
-  if (finishing_) shorten_deadline(context_.limits.drain_request_time);
-  const std::optional<Error> wrong = co_await read_parts();
-  reading_ = false;
-  clear_deadline();
-  if (wrong && wrong->code() == ErrorCode::cancelled) co_return Incoming::none;
-  if (wrong) {
-    // The rest of the request was not read, so later requests cannot be parsed.
-    keep_alive_ = false;
-    if (!request_) {
-      request_.emplace().id = new_request_id();
-      request_->address = address();
-    }
-    refusal_ = context_.hooks.refuse(*wrong, *request_);
-  }
-  co_return refusal_ ? Incoming::refused : Incoming::whole;
+void Connection::set_request_deadline() {
+  deadline_.set(context_.limits.request_time);
+  if (finishing_) deadline_.shorten(context_.limits.drain_request_time);
 }
 
-// Returns an error that the connection itself has detected.
-asio::awaitable<std::optional<Error>> Connection::read_parts() {
-  Result<RequestHead> head = co_await read_head();
-  if (!head.ok()) co_return std::move(head).error();
-  context_.table->works(*this);
-  http_1_0_ = head->http_1_0;
-  keep_alive_ = head->keep_alive;
-  head_only_ = head->head.method == "HEAD";
-  request_.emplace();
-  static_cast<HttpHead&>(*request_) = std::move(head->head);
-  request_->peer = stream_.peer().name;
-  context_.proxies.describe_client(stream_.peer(), head->forwarded, *request_);
-
-  HeadVerdict verdict = context_.hooks.admit(*request_);
-  if (verdict.refusal) {
-    keep_alive_ = keep_alive_ && !head->has_body();
-    refusal_ = std::move(verdict.refusal);
-    co_return std::nullopt;
+asio::awaitable<bool> Connection::serve_request() {
+  phase_ = Phase::reading;
+  set_request_deadline();
+  const std::optional<Error> wrong = co_await read_request();
+  deadline_.clear();
+  phase_.reset();
+  if (wrong && wrong->code() == ErrorCode::cancelled) co_return false;
+  if (wrong) exchange_->refuse(*wrong);
+  exchange_->begin_answer();
+  if (exchange_->refusal()) {
+    co_await exchange_->send(*std::move(exchange_->refusal()));
+    exchange_->end_answer("http.refused");
+  } else {
+    co_await answer();
+    exchange_->end_answer("http.request");
   }
-  request_->holder = std::move(verdict.holder);
-  const MemoryBudget& bodies = *context_.bodies;
-  body_share_ =
-      MemoryBudget::Share(*context_.bodies, request_->client(),
-                          verdict.authorized ? bodies.max_bytes() / 2 : bodies.max_address_bytes());
-  request_->max_body_bytes = std::min(verdict.max_body_bytes, context_.limits.body_bytes);
-  co_return co_await read_body(*head, request_->max_body_bytes);
-}
-
-std::string_view Connection::buffered() const {
-  const auto bytes = buffer_.data();
-  return {static_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-asio::awaitable<std::optional<Error>> Connection::read_more() {
-  if (!expired_) {
-    const auto [failure, bytes] = co_await stream_.read_some(buffer_.prepare(piece_bytes));
-    buffer_.commit(bytes);
-    if (!failure) co_return std::nullopt;
-  }
-  if (!expired_) co_return Error(ErrorCode::cancelled, "the client went away");
-  if (finishing_)
-    co_return Error(ErrorCode::unavailable, "the server is shutting down", "", "ask another");
-  co_return Error(ErrorCode::timed_out, "the request took too long to come", "",
-                  "send it faster, or raise --client-timeout");
-}
-
-asio::awaitable<Result<RequestHead>> Connection::read_head() {
-  const std::size_t limit = context_.limits.header_bytes;
-  HeadScanner scanner;
-  while (true) {
-    const std::string_view come = buffered().substr(0, limit);
-    const HeadScanner::State state = scanner.scan(come);
-    if (state == HeadScanner::State::malformed) co_return malformed_request(scanner.reason());
-    if (state == HeadScanner::State::complete) {
-      Result<RequestHead> head = parse_head(come.substr(0, scanner.bytes()));
-      buffer_.consume(scanner.bytes());
-      co_return head;
-    }
-    if (come.size() == limit) co_return head_too_long(scanner, limit);
-    if (auto wrong = co_await read_more()) co_return *std::move(wrong);
-  }
-}
-
-asio::awaitable<std::optional<Error>> Connection::read_body(const RequestHead& head,
-                                                            std::size_t max_bytes) {
-  if (head.content_length > max_bytes) co_return body_too_long(cat(head.content_length), max_bytes);
-  if (head.expects_continue && head.has_body() && buffer_.size() == 0) {
-    const auto until = deadline_;
-    co_await write_bytes({"HTTP/1.1 100 Continue\r\n\r\n", "", ""});
-    if (gone_) co_return Error(ErrorCode::cancelled, "the client went away");
-    if (until) set_deadline(*until - context_.timers->now());
-    if (finishing_) shorten_deadline(context_.limits.drain_request_time);
-    sent_bytes_ = 0;
-  }
-  if (head.chunked) co_return co_await read_chunked_body(max_bytes);
-  co_return co_await read_plain_body(static_cast<std::size_t>(head.content_length));
-}
-
-asio::awaitable<std::optional<Error>> Connection::read_plain_body(std::size_t bytes) {
-  while (request_->body.size() < bytes) {
-    if (buffer_.size() == 0)
-      if (auto wrong = co_await read_more()) co_return wrong;
-    const std::string_view come = buffered().substr(0, bytes - request_->body.size());
-    if (auto wrong = append_to_body(come, bytes)) co_return wrong;
-    buffer_.consume(come.size());
-  }
-  co_return std::nullopt;
-}
-
-asio::awaitable<std::optional<Error>> Connection::read_chunked_body(std::size_t max_bytes) {
-  ChunkDecoder decoder(context_.limits.chunk_extra_bytes);
-  while (!decoder.done()) {
-    if (buffer_.size() == 0)
-      if (auto wrong = co_await read_more()) co_return wrong;
-    const Result<ChunkDecoder::Step> step = decoder.take(buffered());
-    if (!step.ok()) co_return step.error();
-    if (step->content.size() > max_bytes - request_->body.size())
-      co_return body_too_long(cat("more than ", max_bytes), max_bytes);
-    if (auto wrong = append_to_body(step->content, max_bytes)) co_return wrong;
-    buffer_.consume(step->used);
-  }
-  co_return std::nullopt;
-}
-
-// The budget counts the memory allocated for the body, which grows as data arrives: what a client
-// announces costs nothing.
-std::optional<Error> Connection::append_to_body(std::string_view content, std::size_t max_bytes) {
-  std::string& body = request_->body;
-  const std::size_t needed = body.size() + content.size();
-  if (needed > body_share_.bytes()) {
-    const std::size_t capacity =
-        std::min(std::max({needed, 2 * body_share_.bytes(), first_body_bytes}), max_bytes);
-    const std::size_t more = capacity - body_share_.bytes();
-    if (Result<void> taken = take_for_body(more); !taken.ok()) return taken.error();
-    std::string larger;  // reserve() of a non-empty string would allocate more than requested
-    larger.reserve(capacity);
-    larger.append(body);
-    body.swap(larger);
-  }
-  body.append(content);
-  received_bytes_ = body.size();
-  return std::nullopt;
-}
-
-Result<void> Connection::take_for_body(std::size_t more) {
-  switch (body_share_.grow(more)) {
-    case MemoryBudget::Refusal::none:
-      break;
-    case MemoryBudget::Refusal::all:
-      return Error(ErrorCode::busy,
-                   cat("the bodies of all requests may hold ", context_.limits.all_bodies_bytes,
-                       " bytes together, and there is no room for another"),
-                   "", "try again in a moment");
-    case MemoryBudget::Refusal::address:
-      return Error(
-          ErrorCode::busy,
-          cat("the bodies of requests from ", request_->client(), " may hold ",
-              body_share_.max_address_bytes(), " bytes together until they are read, and they do"),
-          "", "send fewer at once, or try again in a moment");
-  }
-  return {};
+  co_return exchange_->keeps_alive();
 }
 
 asio::awaitable<void> Connection::answer() {
-  start_ = context_.timers->now();
-  may_watch_ = true;
+  phase_ = Phase::answering;
   watch();
-  co_await context_.hooks.handler(*this);
+  co_await context_.hooks.handler(*exchange_);
   co_await stop_watching();
-  gone_notice_ = nullptr;
-  MOTLEY_CHECK(complete_ || gone_, "a handler that leaves its request unanswered");
-  log_answer("http.request");
+  exchange_->forget_notice();
 }
 
-asio::awaitable<void> Connection::refuse() {
-  start_ = context_.timers->now();
-  co_await send(*std::move(refusal_));
-  log_answer("http.refused");
+// What waits ends, unless it is a write of which the client takes enough.
+void Connection::deadline_passed() {
+  if (!deadline_.is_due()) return;
+  if (write_.running && client_takes()) return deadline_.set(context_.limits.write_time);
+  deadline_.expire();
+  stream_.cancel();
 }
 
-void Connection::log_answer(std::string_view event) const {
-  const bool well = status_ == 200 && !gone_;
-  const log::Level level = quiet_ && well ? log::Level::debug : log::Level::info;
-  if (!log::enabled(level)) return;
-  const std::string method = printable(request_->method);
-  const std::string path = printable(request_->path.substr(0, 200));
-  std::vector<log::Field> fields = {{"id", request_->id},
-                                    {"peer", stream_.peer().name},
-                                    {"client", request_->client()},
-                                    {"method", method},
-                                    {"path", path},
-                                    {"status", status_ == 0 ? 499 : status_},
-                                    {"gone", gone_},
-                                    {"received", received_bytes_},
-                                    {"sent", sent_bytes_},
-                                    {"ms", milliseconds(context_.timers->now() - start_)}};
-  for (const LogField& each : log_fields_) fields.push_back(field_of(each));
-  log::write(level, event, fields);
+void Connection::client_has_gone() {
+  if (std::exchange(gone_, true)) return;
+  if (exchange_) exchange_->notify_gone();
 }
 
-void Connection::log_first_token() {
-  constexpr std::string_view key = "first_token_ms";
-  if (std::ranges::find(log_fields_, key, &LogField::key) != log_fields_.end()) return;
-  log_field({key, milliseconds(context_.timers->now() - start_)});
-}
-
-void Connection::log_error(const HttpResponse& response) {
-  if (response.error_code.empty()) return;
-  log_field({"error", response.error_code});
-  if (response.error_message.empty()) return;
-  log_field({"message", printable(response.error_message.substr(0, max_logged_message))});
+void Connection::cut() {
+  stream_.reset_when_closed();
+  client_has_gone();
+  stream_.cancel();
 }
 
 }  // namespace motley::server

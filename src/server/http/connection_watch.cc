@@ -1,13 +1,10 @@
-// What a connection does meanwhile: it watches its client, and its deadlines.
+// How a connection notices, while a request is answered, that its client goes.
 
-#include <tuple>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "server/http/connection.h"
 #include "server/http/connection_constants.h"
@@ -24,55 +21,58 @@ constexpr std::string_view comment_of_events = "3\r\n:\n\n\r\n";
 
 }  // namespace
 
+// A body that is still to be read is watched by its reader.
 void Connection::watch() {
-  if (gone_ || !may_watch_ || watching_) return;
-  if (ended_) return watch_for_reset();
+  if (gone_ || phase_ != Phase::answering || watch_.running || !exchange_->incoming().finished())
+    return;
+  if (watch_.ended) return watch_for_reset();
   if (buffer_.size() >= context_.limits.pipelined_bytes) {
     // A request that is answered at once needs no watch.
-    if (gone_notice_) drop_and_watch();
+    if (exchange_->wants_notice()) drop_and_watch();
     return;
   }
-  watching_ = true;
+  watch_.running = true;
   const auto taken = [self = shared_from_this()](Failure failure, std::size_t bytes) {
     self->buffer_.commit(bytes);
     self->received_meanwhile(failure);
   };
   stream_.start_reading(buffer_.prepare(piece_bytes),
-                        asio::bind_cancellation_slot(stop_watch_.slot(), taken));
+                        asio::bind_cancellation_slot(watch_.stop.slot(), taken));
 }
 
 // Reads on, to notice that the client goes, without keeping what it sends. So later requests can't
 // be read: the connection ends after this answer.
 void Connection::drop_and_watch() {
-  keep_alive_ = false;
-  dropped_.resize(piece_bytes);
-  watching_ = true;
+  exchange_->close_after();
+  watch_.dropped.resize(piece_bytes);
+  watch_.running = true;
   const auto taken = [self = shared_from_this()](Failure failure, std::size_t bytes) {
-    self->dropped_bytes_ += bytes;
-    if (self->dropped_bytes_ > linger_bytes) self->cut("sends without end during an answer");
+    self->watch_.dropped_bytes += bytes;
+    if (self->watch_.dropped_bytes > linger_bytes)
+      self->exchange_->cut("sends without end during an answer");
     self->received_meanwhile(failure);
   };
-  stream_.start_reading(asio::buffer(dropped_),
-                        asio::bind_cancellation_slot(stop_watch_.slot(), taken));
+  stream_.start_reading(asio::buffer(watch_.dropped),
+                        asio::bind_cancellation_slot(watch_.stop.slot(), taken));
 }
 
 // A reset is an error of the socket; so is a hang-up.
 void Connection::watch_for_reset() {
-  watching_ = true;
+  watch_.running = true;
   const auto noticed = [self = shared_from_this()](Failure failure) {
-    self->watching_ = false;
+    self->watch_.running = false;
     self->wake_.cancel();
     if (failure != asio::error::operation_aborted) self->client_has_gone();
   };
-  stream_.start_waiting_for_reset(asio::bind_cancellation_slot(stop_watch_.slot(), noticed));
+  stream_.start_waiting_for_reset(asio::bind_cancellation_slot(watch_.stop.slot(), noticed));
 }
 
 void Connection::received_meanwhile(Failure failure) {
-  watching_ = false;
+  watch_.running = false;
   wake_.cancel();
   if (failure == asio::error::operation_aborted) return;
-  ended_ = failure == asio::error::eof;
-  if (ended_)
+  watch_.ended = failure == asio::error::eof;
+  if (watch_.ended)
     probe_client();
   else if (failure)
     client_has_gone();
@@ -80,67 +80,40 @@ void Connection::received_meanwhile(Failure failure) {
 }
 
 asio::awaitable<void> Connection::stop_watching() {
-  may_watch_ = false;
-  stop_watch_.emit(asio::cancellation_type::all);
-  while (watching_) {
+  phase_.reset();
+  watch_.stop.emit(asio::cancellation_type::all);
+  while (watch_.running) {
     wake_.expires_at(asio::steady_timer::time_point::max());
     co_await wake_.async_wait(no_throw);
   }
 }
 
-void Connection::on_gone(std::function<void()> notice) {
-  gone_notice_ = std::move(notice);
-  if (!gone_notice_) return;
+void Connection::watch_for_end() {
   watch();
-  // Not during this call.
-  if (ended_) asio::post(executor(), [self = shared_from_this()] { self->probe_client(); });
+  if (watch_.ended) asio::post(executor(), [self = shared_from_this()] { self->probe_client(); });
 }
 
 // The client may have closed only its sending half, and wait for its answer. Whether it has closed
-// the socket shows when something is sent to it: then its system answers with a reset. An answer
-// that is made at once needs no probe.
+// the socket shows when something is sent to it: then its system answers with a reset.
 void Connection::probe_client() {
-  if (!may_watch_ || !gone_notice_ || probed_) return;
-  // The client may have all of a write whose end is not known here yet: that end asks again.
-  if (writing_ && !http_1_0_) return;
-  probed_ = true;
-  // Interim answers are not for HTTP/1.0.
-  if (http_1_0_) return client_has_gone();
+  if (phase_ != Phase::answering) return;
+  std::string_view bytes;
+  switch (exchange_->probe(write_.running)) {
+    case RequestExchange::Probe::later:
+    case RequestExchange::Probe::none:
+      return;
+    case RequestExchange::Probe::counts_as_gone:
+      return client_has_gone();
+    case RequestExchange::Probe::interim_answer:
+      bytes = interim_answer;
+      break;
+    case RequestExchange::Probe::comment_of_events:
+      bytes = comment_of_events;
+      break;
+  }
   // What is on its way shows it as well.
-  if (complete_ || !stream_.all_taken()) return;
-  if (status_ != 0 && !streams_events_) return;
-  const std::string_view probe = status_ == 0 ? interim_answer : comment_of_events;
-  if (stream_.write_now(probe)) client_has_gone();
-}
-
-void Connection::client_has_gone() {
-  if (std::exchange(gone_, true)) return;
-  if (gone_notice_) gone_notice_();
-}
-
-void Connection::set_deadline(std::chrono::nanoseconds after) {
-  expired_ = false;
-  deadline_ = context_.timers->now() + after;
-  timer_->set(*deadline_);
-}
-
-void Connection::shorten_deadline(std::chrono::nanoseconds after) {
-  if (deadline_ && *deadline_ - context_.timers->now() > after) set_deadline(after);
-}
-
-void Connection::clear_deadline() {
-  deadline_.reset();
-  if (timer_ != nullptr) timer_->clear();
-}
-
-// An operation that has just ended, and the next of which has not begun yet, is not cancelled: so
-// each looks at expired_ before it begins.
-void Connection::deadline_passed() {
-  if (!deadline_ || context_.timers->now() < *deadline_) return;
-  if (writing_ && client_takes()) return set_deadline(context_.limits.write_time);
-  deadline_.reset();
-  expired_ = true;
-  stream_.cancel();
+  if (!stream_.all_taken()) return;
+  if (stream_.write_now(bytes)) client_has_gone();
 }
 
 }  // namespace motley::server

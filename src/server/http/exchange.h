@@ -22,6 +22,11 @@ class Exchange {
 
   virtual const HttpRequest& request() const = 0;
   virtual boost::asio::any_io_executor executor() = 0;
+  // Of a body that the route streams: its next piece, valid until the next call; empty at the end.
+  // Each part of it has a time to come, so that a sender that stops is an error, as are framing
+  // that is wrong and a body beyond its limit; `cancelled`: the client has gone. What is not read
+  // ends the connection after the answer.
+  virtual boost::asio::awaitable<Result<std::string_view>> next_body_piece() = 0;
   // Frees the memory of the request's body, which must not be used any more.
   virtual void drop_body() = 0;
   // Charges this many more bytes of memory for the body, or says which limit forbids that.

@@ -75,7 +75,9 @@ struct HttpResponse {
 struct HeadVerdict {
   std::optional<HttpResponse> refusal = {};  // the answer, without reading the body
   std::size_t max_body_bytes = 0;            // that the request may have
-  bool authorized = false;                   // by a key: limits by address do not apply to its body
+  // The handler reads the body itself, piece by piece (Exchange::next_body_piece()).
+  bool streams_body = false;
+  bool authorized = false;  // by a key: limits by address do not apply to its body
   std::shared_ptr<const Principal> holder = {};  // of that key
 };
 
