@@ -559,9 +559,9 @@ class World {
     return steps;
   }
 
-  std::vector<lora::Mix::KeyPart> key_of(const std::vector<ScaledAdapter>& adapters) const {
+  std::vector<lora::Mix::KeyPart> key_of(const std::vector<lora::ScaledAdapter>& adapters) const {
     std::vector<lora::Mix::KeyPart> key;
-    for (const ScaledAdapter& each : adapters)
+    for (const lora::ScaledAdapter& each : adapters)
       key.push_back({store.on_disk(each.name).version, each.scale});
     std::ranges::sort(key);
     return key;

@@ -128,6 +128,6 @@ class GoldenEngine {
 
 // The greedy continuation of a case.
 engine::Request greedy_request(const json::Value& golden_case);
-std::vector<engine::ScaledAdapter> adapters_of(const json::Value& golden_case);
+std::vector<lora::ScaledAdapter> adapters_of(const json::Value& golden_case);
 
 }  // namespace motley::engine_tests

@@ -37,7 +37,7 @@ class Claim {
   // The error of a failed load.
   const Error* error() const;
   // Once ready: fixes the mix of the current contents, whatever is loaded under the names later.
-  Result<void> resolve(std::span<const ScaledAdapter> adapters);
+  Result<void> resolve(std::span<const lora::ScaledAdapter> adapters);
   bool resolved() const { return resolved_; }
   // For a sequence that does not begin after all: the mix is resolved again when it does.
   void unresolve();

@@ -44,7 +44,7 @@ struct GenerationPlan {
 // A text and its tokens, for routes that need no engine.
 struct TokenizePlan {
   std::string model;
-  std::vector<engine::ScaledAdapter> adapters;  // that it names
+  std::vector<lora::ScaledAdapter> adapters;  // that it names
   std::vector<std::int32_t> ids;
   bool with_strings = false;  // as written in the tokenizer's file
   bool skip_special = false;
