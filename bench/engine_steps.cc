@@ -14,7 +14,7 @@
 
 #include "base/cat.h"
 #include "base/system/clock.h"
-#include "engine/executor.h"
+#include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/test_world.h"

@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/system/out_of_memory.h"
 #include "base/test_clock.h"
-#include "engine/executor.h"
+#include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/scheduling/scheduler.h"
 #include "lora/pages/pool.h"

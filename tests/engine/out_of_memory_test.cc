@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/test_waits.h"
+#include "engine/engine.h"
 #include "engine/test_world.h"
 #include "support/allocations.h"
 

@@ -13,12 +13,12 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "engine/residency/adapter_entry.h"
 #include "engine/residency/adapter_names.h"
 #include "engine/residency/adapter_room.h"
 #include "engine/residency/adapter_store.h"
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 #include "lora/apply/batch.h"
 
 namespace motley::engine {

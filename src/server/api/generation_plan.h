@@ -11,7 +11,7 @@
 
 #include "base/json/json.h"
 #include "base/result.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "server/api/api_error.h"
 #include "server/api/calls/forced_calls.h"
 #include "server/api/chat/chat_completion_request.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/notices.h"
 #include "server/api/fields/token_fields.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 
 namespace motley::engine {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
 #include "lora/scaled_adapter.h"
 
 namespace motley::engine {
