@@ -14,7 +14,7 @@
 
 #include "base/cat.h"
 #include "base/system/clock.h"
-#include "engine/executor.h"
+#include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/test_world.h"
@@ -81,7 +81,7 @@ class NoSink final : public RequestSink {
   void failed(const Error&) override {}
 };
 
-void submit(Scheduler& scheduler, std::int64_t i, std::vector<ScaledAdapter> adapters) {
+void submit(Scheduler& scheduler, std::int64_t i, std::vector<lora::ScaledAdapter> adapters) {
   static const auto sink = std::make_shared<NoSink>();
   Request request{.adapters = std::move(adapters), .max_tokens = sequence_tokens};
   for (std::int64_t t = 0; t < prompt_tokens; ++t)

@@ -31,9 +31,11 @@ endfunction()
 # With sanitizers: modules whose loops are what all tests of models wait for. Elsewhere the compiler's time is what counts.
 set(computing_modules quant kernels lora moe)
 
-# motley_module(NAME [DEPENDS modules...] SOURCES files... [LIBRARIES targets...] [TESTS files...])
+# motley_module(NAME [FOLDERS folders...] [DEPENDS modules...] SOURCES files... [LIBRARIES targets...] [TESTS files...])
+# FOLDERS: all sub-folders in order, the lowest first, and `.` for the files that lie in none. A file includes no header of
+# a later one, which the test architecture.FoldersAreInOrder checks.
 function(motley_module name)
-  cmake_parse_arguments(MODULE "" "" "DEPENDS;SOURCES;LIBRARIES;TESTS" ${ARGN})
+  cmake_parse_arguments(MODULE "" "" "FOLDERS;DEPENDS;SOURCES;LIBRARIES;TESTS" ${ARGN})
   if(MODULE_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "motley_module(${name}): can't read: ${MODULE_UNPARSED_ARGUMENTS}")
   endif()
@@ -57,6 +59,7 @@ function(motley_module name)
   list(REMOVE_DUPLICATES seen)
   set_property(GLOBAL PROPERTY motley_sees_${name} ${seen})
   set_property(GLOBAL APPEND PROPERTY motley_modules ${name})
+  set_property(GLOBAL PROPERTY motley_folders_${name} ${MODULE_FOLDERS})
 
   set(door ${CMAKE_BINARY_DIR}/architecture/${name})
   file(MAKE_DIRECTORY ${door})

@@ -134,11 +134,10 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
 Result<lora::Mix> mix_of(const runner::ScoreLine& line, const Settings& settings,
                          const Adapters& adapters) {
   std::vector<lora::Mix::Part> parts;
-  for (const runner::ScaledAdapter& wanted : line.adapters) {
+  for (const lora::ScaledAdapter& wanted : line.adapters) {
     const auto at = std::ranges::find(settings.adapters, wanted.name, &AdapterOption::name);
     const auto index = static_cast<std::size_t>(at - settings.adapters.begin());
-    parts.push_back(
-        {.adapter = adapters.handles[index], .scale = static_cast<float>(wanted.scale)});
+    parts.push_back({.adapter = adapters.handles[index], .scale = wanted.scale});
   }
   return lora::Mix::make(parts);
 }

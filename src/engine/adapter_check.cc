@@ -52,7 +52,7 @@ class ScoreSink final : public RequestSink {
 };
 
 Result<std::future<Result<Scores>>> ask(Engine& engine, const std::vector<std::int32_t>& tokens,
-                                        std::vector<ScaledAdapter> adapters) {
+                                        std::vector<lora::ScaledAdapter> adapters) {
   Request request{.tokens = tokens,
                   .adapters = std::move(adapters),
                   .max_tokens = 0,

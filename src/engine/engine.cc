@@ -16,8 +16,8 @@
 #include "base/queue_share.h"
 #include "base/system/out_of_memory.h"
 #include "base/system/watchdog.h"
-#include "engine/executor.h"
-#include "engine/replicas/replica.h"
+#include "engine/execution/executor.h"
+#include "engine/replica.h"
 #include "engine/residency/adapter_directory.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/sampling/sampler.h"
@@ -143,12 +143,12 @@ class ThreadedEngine final : public Replica {
     for (const AdapterDirectory::Shared& each : named) stats.adapters.push_back(described(*each));
     return stats;
   }
-  Standing standing(std::span<const ScaledAdapter> adapters) const override {
+  Standing standing(std::span<const lora::ScaledAdapter> adapters) const override {
     const std::lock_guard held(lock_);
     Standing standing{.serves = !broken_ && !stopping_,
                       .sequences = stats_.running + stats_.waiting +
                                    static_cast<std::int64_t>(preparing_.size() + posted_submits_)};
-    for (const ScaledAdapter& each : adapters) {
+    for (const lora::ScaledAdapter& each : adapters) {
       const AdapterDirectory::Shared known = directory_.find(each.name);
       standing.ready_adapters.push_back(known != nullptr && known->ready);
     }
@@ -229,7 +229,7 @@ class ThreadedEngine final : public Replica {
     if (broken_) return *broken_;
     if (stopping_) return stopping_error();
     int ranks = 0;
-    for (const ScaledAdapter& each : request.adapters) {
+    for (const lora::ScaledAdapter& each : request.adapters) {
       const AdapterDirectory::Shared known = directory_.find(each.name);
       if (known == nullptr)
         return Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)), "adapters",
@@ -283,7 +283,7 @@ class ThreadedEngine final : public Replica {
   // 'a' (16) and 'b' (8).
   std::string ranks_locked(const Request& request) const {
     std::vector<std::string> each;
-    for (const ScaledAdapter& adapter : request.adapters)
+    for (const lora::ScaledAdapter& adapter : request.adapters)
       each.push_back(cat(quote(adapter.name), " (", directory_.find(adapter.name)->info.rank, ")"));
     return join(each, " and ");
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,10 +10,10 @@
 
 #include "base/result.h"
 #include "base/system/clock.h"
-#include "engine/events.h"
-#include "engine/request.h"
-#include "engine/stats.h"
-#include "lora/files/load.h"
+#include "engine/requests/adapter_spec.h"
+#include "engine/requests/events.h"
+#include "engine/requests/request.h"
+#include "engine/stats/stats.h"
 
 namespace motley {
 class Watchdog;
@@ -25,14 +24,6 @@ namespace motley::engine {
 class AdapterStore;
 class Executor;
 class SamplerFactory;
-
-// The source of an adapter.
-struct AdapterSpec {
-  std::string name;
-  std::filesystem::path path;
-  bool pinned = false;  // never evicted
-  lora::LoadOptions load = {};
-};
 
 inline constexpr std::int64_t default_snapshot_interval = 4096;
 

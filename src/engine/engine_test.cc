@@ -124,7 +124,7 @@ struct EngineWorld {
   }
   std::vector<std::int32_t> expected(const Request& request) const {
     std::vector<lora::Mix::KeyPart> key;
-    for (const ScaledAdapter& each : request.adapters)
+    for (const lora::ScaledAdapter& each : request.adapters)
       key.push_back({store.on_disk(each.name).version, each.scale});
     return expected_choice(request, key, 0, executor.limits().vocabulary,
                            engine->max_sequence_tokens());
@@ -325,7 +325,7 @@ TEST(Engine, CountsTheRequestsOfEachAdapter) {
   ASSERT_TRUE(world.load("a").ok());
   ASSERT_TRUE(world.load("b").ok());
   ASSERT_TRUE(world.load("a", true).ok());
-  const auto ask = [&](std::vector<ScaledAdapter> adapters, bool internal = false) {
+  const auto ask = [&](std::vector<lora::ScaledAdapter> adapters, bool internal = false) {
     const auto sink = std::make_shared<WaitingSink>();
     const Request request{.tokens = prompt(5),
                           .adapters = std::move(adapters),

@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/system/out_of_memory.h"
 #include "base/test_clock.h"
-#include "engine/executor.h"
+#include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/scheduling/scheduler.h"
 #include "lora/pages/pool.h"
@@ -559,9 +559,9 @@ class World {
     return steps;
   }
 
-  std::vector<lora::Mix::KeyPart> key_of(const std::vector<ScaledAdapter>& adapters) const {
+  std::vector<lora::Mix::KeyPart> key_of(const std::vector<lora::ScaledAdapter>& adapters) const {
     std::vector<lora::Mix::KeyPart> key;
-    for (const ScaledAdapter& each : adapters)
+    for (const lora::ScaledAdapter& each : adapters)
       key.push_back({store.on_disk(each.name).version, each.scale});
     std::ranges::sort(key);
     return key;

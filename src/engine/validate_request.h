@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 
 namespace motley::engine {
 

@@ -4,7 +4,7 @@
 
 namespace motley::grammar {
 
-// Grammars and their helper processes; each member has a row in engine/metrics.h.
+// Grammars and their helper processes; each member has a row in engine/stats/metrics.h.
 struct Stats {
   std::uint64_t queued = 0;       // to be compiled
   std::uint64_t helpers = 0;      // processes, each with one grammar

@@ -26,7 +26,7 @@ struct Running {
 std::string scored_with(const ScoreLine& line) {
   if (line.adapters.empty()) return "base";
   std::vector<std::string> names;
-  for (const ScaledAdapter& adapter : line.adapters) names.push_back(adapter.name);
+  for (const lora::ScaledAdapter& adapter : line.adapters) names.push_back(adapter.name);
   return join(names, " + ");
 }
 

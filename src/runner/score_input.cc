@@ -62,11 +62,11 @@ Result<void> check_adapter(const std::string& name, std::string_view where,
                                 : cat("the adapters loaded are ", join(known)));
 }
 
-Result<std::vector<ScaledAdapter>> read_mix(const json::Value& value, std::string_view where,
-                                            const std::vector<std::string>& known) {
+Result<std::vector<lora::ScaledAdapter>> read_mix(const json::Value& value, std::string_view where,
+                                                  const std::vector<std::string>& known) {
   const std::string place = cat(where, ", adapters");
   MOTLEY_TRY(const json::Array* const list, value.as_array(place));
-  std::vector<ScaledAdapter> mix;
+  std::vector<lora::ScaledAdapter> mix;
   for (const json::Value& item : *list) {
     MOTLEY_TRY(const json::Object* const object, item.as_object(place));
     for (const json::Member& member : object->members()) {
@@ -78,11 +78,12 @@ Result<std::vector<ScaledAdapter>> read_mix(const json::Value& value, std::strin
     if (name == nullptr) return bad_line("an adapter without a name", place, "name it");
     MOTLEY_TRY(const std::string* const text, name->as_string(cat(place, ", name")));
     MOTLEY_TRY_VOID(check_adapter(*text, where, known));
-    ScaledAdapter adapter{.name = *text};
+    lora::ScaledAdapter adapter{.name = *text};
     if (const json::Value* const scale = object->find("scale")) {
-      MOTLEY_TRY(adapter.scale, scale->as_number(cat(place, ", scale")));
+      MOTLEY_TRY(const double number, scale->as_number(cat(place, ", scale")));
+      adapter.scale = static_cast<float>(number);
     }
-    const auto same = [&](const ScaledAdapter& other) { return other.name == adapter.name; };
+    const auto same = [&](const lora::ScaledAdapter& other) { return other.name == adapter.name; };
     if (std::ranges::any_of(mix, same))
       return bad_line(cat("adapter ", quote(*text), " twice"), place, "add its scales up");
     mix.push_back(std::move(adapter));

@@ -10,22 +10,15 @@
 
 #include "base/json/json.h"
 #include "base/result.h"
+#include "lora/scaled_adapter.h"
 
 namespace motley::runner {
-
-// One adapter of a line, and its scale.
-struct ScaledAdapter {
-  std::string name;
-  double scale = 1.0;
-
-  friend bool operator==(const ScaledAdapter&, const ScaledAdapter&) = default;
-};
 
 // A line of `motley score --input`: tokens to score, given as ids or as a prompt, with no adapter,
 // one, or several.
 struct ScoreLine {
   std::vector<std::int32_t> tokens;
-  std::vector<ScaledAdapter> adapters;
+  std::vector<lora::ScaledAdapter> adapters;
   // As given in the line, for the output: null, a name, or a list.
   json::Value adapter_field;
   bool several = false;

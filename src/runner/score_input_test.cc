@@ -43,8 +43,9 @@ TEST(ScoreInput, ReadsEveryForm) {
   ASSERT_EQ(lines->size(), 4U);
   EXPECT_THAT((*lines)[0].tokens, ElementsAre(1, 2, 99));
   EXPECT_TRUE((*lines)[1].adapters.empty());
-  EXPECT_THAT((*lines)[2].adapters, ElementsAre(ScaledAdapter{"a", 1.0}));
-  EXPECT_THAT((*lines)[3].adapters, ElementsAre(ScaledAdapter{"a", 0.5}, ScaledAdapter{"b", 1.0}));
+  EXPECT_THAT((*lines)[2].adapters, ElementsAre(lora::ScaledAdapter{"a", 1.0}));
+  EXPECT_THAT((*lines)[3].adapters,
+              ElementsAre(lora::ScaledAdapter{"a", 0.5}, lora::ScaledAdapter{"b", 1.0}));
   EXPECT_EQ((*(*lines)[3].reference)[1], -1.5);
 }
 

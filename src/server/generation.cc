@@ -72,7 +72,7 @@ class Generation {
   Result<void> submit() {
     ids_.reserve(plan_.requests.size());
     // All of them name the same.
-    const std::vector<engine::ScaledAdapter> named = plan_.requests.front().adapters;
+    const std::vector<lora::ScaledAdapter> named = plan_.requests.front().adapters;
     for (std::size_t i = 0; i < plan_.requests.size(); ++i) {
       auto id = engine_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
       if (!id.ok()) return refused(id.error(), named);
@@ -82,12 +82,12 @@ class Generation {
   }
 
   // An unknown adapter is an unknown model to clients.
-  Error refused(const Error& error, std::span<const engine::ScaledAdapter> named) const {
+  Error refused(const Error& error, std::span<const lora::ScaledAdapter> named) const {
     Error seen = as_clients_see(error, {});
     if (error.code() != ErrorCode::not_found) return seen;
     auto known = engine_.adapters();
     std::erase_if(known, [&](const auto& each) { return !exchange_.request().may_use(each.name); });
-    const auto unknown = std::ranges::find_if(named, [&](const engine::ScaledAdapter& each) {
+    const auto unknown = std::ranges::find_if(named, [&](const lora::ScaledAdapter& each) {
       return std::ranges::find(known, each.name, &engine::AdapterInfo::name) == known.end();
     });
     if (unknown == named.end()) return seen;

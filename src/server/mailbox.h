@@ -11,7 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "base/result.h"
-#include "engine/events.h"
+#include "engine/requests/events.h"
 #include "server/output/transcript.h"
 
 namespace motley::server {

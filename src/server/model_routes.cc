@@ -136,7 +136,7 @@ asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
   if (!planned.ok()) co_return planned;
   Result<void> brought = co_await bring_adapters(exchange, planned->adapters);
   if (!brought.ok()) co_return std::move(brought).error();
-  for (const engine::ScaledAdapter& each : planned->adapters)
+  for (const lora::ScaledAdapter& each : planned->adapters)
     if (!engine_.adapter(each.name))
       co_return unknown_model(planned->model, options_.planner.base,
                               adapters_for(exchange.request()));

@@ -78,8 +78,7 @@ void log_model(Exchange& exchange, const GenerationPlan& plan) {
   exchange.log_field({"model", printable(std::string_view(plan.model).substr(0, max_name))});
   if (plan.requests.empty() || plan.requests.front().adapters.size() < 2) return;
   std::vector<std::string_view> names;
-  for (const engine::ScaledAdapter& each : plan.requests.front().adapters)
-    names.push_back(each.name);
+  for (const lora::ScaledAdapter& each : plan.requests.front().adapters) names.push_back(each.name);
   exchange.log_field({"adapters", printable(join(names, ","))});
 }
 
@@ -465,7 +464,7 @@ asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> p
     const auto details = [&] { return cat("id ", request.id, ", bytes ", request.body.size()); };
     const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::request, details);
     MOTLEY_TRY(const json::Value body, parse_body(request));
-    const auto check = [&](std::span<const engine::ScaledAdapter> named) {
+    const auto check = [&](std::span<const lora::ScaledAdapter> named) {
       return check_adapters(request, named);
     };
     return (planner_.*planning)(body, {.cancelled = &cancelled, .check_adapters = check});
@@ -510,17 +509,17 @@ std::vector<engine::AdapterInfo> Service::adapters_for(const HttpHead& head) con
 
 // What a key may not use is to its holder as if it were not there.
 Result<void> Service::check_adapters(const HttpHead& head,
-                                     std::span<const engine::ScaledAdapter> adapters) const {
-  for (const engine::ScaledAdapter& each : adapters)
+                                     std::span<const lora::ScaledAdapter> adapters) const {
+  for (const lora::ScaledAdapter& each : adapters)
     if (!head.may_use(each.name))
       return unknown_model(each.name, options_.planner.base, adapters_for(head));
   return {};
 }
 
 asio::awaitable<Result<void>> Service::bring_adapters(
-    Exchange& exchange, const std::vector<engine::ScaledAdapter>& adapters) {
+    Exchange& exchange, const std::vector<lora::ScaledAdapter>& adapters) {
   if (!options_.find_adapter) co_return Result<void>();
-  for (const engine::ScaledAdapter& each : adapters) {
+  for (const lora::ScaledAdapter& each : adapters) {
     if (engine_.adapter(each.name)) continue;
     std::atomic<bool> gone = false;
     const auto find = [&] { return options_.find_adapter(each.name); };
@@ -550,7 +549,7 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
   Result<void> admitted =
       planned.ok() ? charge(*planned, exchange.request(), share) : planned.error();
   if (admitted.ok()) {
-    const std::vector<engine::ScaledAdapter> named = planned->requests.front().adapters;
+    const std::vector<lora::ScaledAdapter> named = planned->requests.front().adapters;
     admitted = co_await bring_adapters(exchange, named);
   }
   if (exchange.gone()) co_return;

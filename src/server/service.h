@@ -119,7 +119,7 @@ class Service {
   // Those that the request's key may use.
   std::vector<engine::AdapterInfo> adapters_for(const HttpHead& head) const;
   Result<void> check_adapters(const HttpHead& head,
-                              std::span<const engine::ScaledAdapter> adapters) const;
+                              std::span<const lora::ScaledAdapter> adapters) const;
   template <class Plan>
   using Planning = Result<Plan> (GenerationPlanner::*)(const json::Value&, const Asked&) const;
   Answer generate(Exchange& exchange, Planning<GenerationPlan> planning);
@@ -130,7 +130,7 @@ class Service {
                                                       MemoryBudget::Share& share);
   // Loads those that are not loaded and that find_adapter finds.
   boost::asio::awaitable<Result<void>> bring_adapters(
-      Exchange& exchange, const std::vector<engine::ScaledAdapter>& adapters);
+      Exchange& exchange, const std::vector<lora::ScaledAdapter>& adapters);
   void say(const Notices& notices, Exchange& exchange);
   Result<void> charge(GenerationPlan& plan, const HttpHead& head, MemoryBudget::Share& share);
 

@@ -68,7 +68,7 @@ void expect_none_in_scheduled_steps(score_tests::GoldenModel& golden) {
     if (requests.size() == 6) break;
     if (each.if_object()->find("greedy") == nullptr) continue;
     engine::Request request = greedy_request(each);
-    for (const engine::ScaledAdapter& adapter : request.adapters) {
+    for (const lora::ScaledAdapter& adapter : request.adapters) {
       scheduler.residency().load({.name = adapter.name,
                                   .path = golden.folder() / "adapters" / adapter.name,
                                   .load = score_tests::load_options(score_tests::at(each, "load"))},

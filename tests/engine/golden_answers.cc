@@ -156,7 +156,7 @@ void expect_same_bits_beside_other_engines(std::span<GoldenModel* const> goldens
       const std::vector<engine::Request> requests = greedy_requests(*goldens[i]);
       std::set<std::string> names;
       for (const engine::Request& request : requests)
-        for (const engine::ScaledAdapter& adapter : request.adapters) names.insert(adapter.name);
+        for (const lora::ScaledAdapter& adapter : request.adapters) names.insert(adapter.name);
       for (int round = 0; round < 4; ++round) {
         expect_same_answers(answers_one_by_one(*worlds[i], requests), alone[i]);
         for (const std::string& name : names) EXPECT_TRUE(worlds[i]->unload(name).ok()) << name;

@@ -79,7 +79,7 @@ std::filesystem::path GoldenEngine::path_of(const std::string& adapter) const {
 void GoldenEngine::load_adapters() {
   std::set<std::string> loaded;
   for (const json::Value& each : score_tests::cases_of(golden_->golden())) {
-    for (const engine::ScaledAdapter& adapter : adapters_of(each)) {
+    for (const lora::ScaledAdapter& adapter : adapters_of(each)) {
       if (loaded.insert(adapter.name).second)
         load(adapter.name, false, score_tests::load_options(at(each, "load"))).value();
     }
@@ -108,8 +108,8 @@ std::shared_ptr<Answer> GoldenEngine::submit(engine::Request request) {
   return answer;
 }
 
-std::vector<engine::ScaledAdapter> adapters_of(const json::Value& golden_case) {
-  std::vector<engine::ScaledAdapter> adapters;
+std::vector<lora::ScaledAdapter> adapters_of(const json::Value& golden_case) {
+  std::vector<lora::ScaledAdapter> adapters;
   const json::Object& fields = *golden_case.if_object();
   if (const json::Value* const several = fields.find("adapters");
       several != nullptr && !several->is_null()) {

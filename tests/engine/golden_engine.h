@@ -11,8 +11,8 @@
 #include "base/system/clock.h"
 #include "base/test_waits.h"
 #include "engine/engine.h"
+#include "engine/execution/runner_executor.h"
 #include "engine/residency/pool_store.h"
-#include "engine/runner_executor.h"
 #include "engine/sampling/sampler_maker.h"
 #include "score/golden_model.h"
 
@@ -128,6 +128,6 @@ class GoldenEngine {
 
 // The greedy continuation of a case.
 engine::Request greedy_request(const json::Value& golden_case);
-std::vector<engine::ScaledAdapter> adapters_of(const json::Value& golden_case);
+std::vector<lora::ScaledAdapter> adapters_of(const json::Value& golden_case);
 
 }  // namespace motley::engine_tests

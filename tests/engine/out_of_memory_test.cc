@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/test_waits.h"
+#include "engine/engine.h"
 #include "engine/test_world.h"
 #include "support/allocations.h"
 
@@ -187,7 +188,7 @@ struct FailingWorld {
   }
   std::vector<std::int32_t> expected(const Request& request, int choice) const {
     std::vector<lora::Mix::KeyPart> key;
-    for (const ScaledAdapter& each : request.adapters)
+    for (const lora::ScaledAdapter& each : request.adapters)
       key.push_back({store.on_disk(each.name).version, each.scale});
     std::ranges::sort(key);
     return expected_choice(
@@ -441,7 +442,7 @@ TEST(OutOfMemory, AnEngineAnswersEveryRequestAndServesOn) {
         continue;
       }
       std::vector<lora::Mix::KeyPart> key;
-      for (const ScaledAdapter& each : asked.request.adapters)
+      for (const lora::ScaledAdapter& each : asked.request.adapters)
         key.push_back({store.on_disk(each.name).version, each.scale});
       std::ranges::sort(key);
       for (int choice = 0; choice < asked.request.choices; ++choice)

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/runner_executor.h"
+#include "engine/execution/runner_executor.h"
 #include "engine/sampling/sampler_maker.h"
 #include "score/golden_model.h"
 

@@ -55,7 +55,7 @@ TEST_P(EngineOnGpus, AdaptersComeAndGo) {
     for (const auto& answer : answers_of(world, requests)) EXPECT_FALSE(answer->error.has_value());
     std::set<std::string> names;
     for (const engine::Request& request : requests)
-      for (const engine::ScaledAdapter& adapter : request.adapters) names.insert(adapter.name);
+      for (const lora::ScaledAdapter& adapter : request.adapters) names.insert(adapter.name);
     for (const std::string& name : names) EXPECT_TRUE(world.unload(name).ok()) << name;
   }
   expect_all_given_back(world);

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
 #include "grammar/grammar.h"
 
 // What sampling should draw, computed from its definitions in float64 and with a sort, and whether

@@ -205,24 +205,25 @@ void GoldenModel::load_other_ranks(const fs::path& files, const Options& options
 }
 
 lora::Mix GoldenModel::mix_of(const json::Value& golden_case) {
-  std::vector<runner::ScaledAdapter> adapters;
+  std::vector<lora::ScaledAdapter> adapters;
   const json::Object& fields = *golden_case.if_object();
   if (const json::Value* const several = fields.find("adapters");
       several != nullptr && !several->is_null()) {
     for (const json::Value& part : *several->if_array())
-      adapters.push_back({.name = *at(part, "name").if_string(),
-                          .scale = at(part, "scale").as_number("scale").value()});
+      adapters.push_back(
+          {.name = *at(part, "name").if_string(),
+           .scale = static_cast<float>(at(part, "scale").as_number("scale").value())});
   } else if (const json::Value* const one = fields.find("adapter"); !one->is_null()) {
     adapters.push_back({.name = *one->if_string()});
   }
   return mix(adapters, at(golden_case, "load"));
 }
 
-lora::Mix GoldenModel::mix(const std::vector<runner::ScaledAdapter>& adapters,
+lora::Mix GoldenModel::mix(const std::vector<lora::ScaledAdapter>& adapters,
                            const json::Value& load) {
   std::vector<lora::Mix::Part> parts;
-  for (const runner::ScaledAdapter& each : adapters)
-    parts.push_back({.adapter = adapter(each.name, load), .scale = static_cast<float>(each.scale)});
+  for (const lora::ScaledAdapter& each : adapters)
+    parts.push_back({.adapter = adapter(each.name, load), .scale = each.scale});
   return lora::Mix::make(parts).value();
 }
 

@@ -78,7 +78,7 @@ class GoldenModel {
 
   // The mix that a case names: its adapter, its adapters, or none.
   lora::Mix mix_of(const json::Value& golden_case);
-  lora::Mix mix(const std::vector<runner::ScaledAdapter>& adapters, const json::Value& load = {});
+  lora::Mix mix(const std::vector<lora::ScaledAdapter>& adapters, const json::Value& load = {});
 
   // A case's lines, with the reference in place.
   std::vector<runner::ScoreLine> lines_of(const json::Value& golden_case) const;

@@ -12,14 +12,14 @@
 namespace motley::score_tests {
 namespace {
 
-using Parts = std::vector<runner::ScaledAdapter>;
+using Parts = std::vector<lora::ScaledAdapter>;
 
 class Merged : public testing::TestWithParam<Parts> {};
 
 TEST_P(Merged, WeightsSayWhatTheAdaptersSay) {
   GoldenModel golden("qwen3_moe", {});
   std::vector<lora::Adapter> adapters;
-  for (const runner::ScaledAdapter& part : GetParam())
+  for (const lora::ScaledAdapter& part : GetParam())
     adapters.push_back(
         lora::load_adapter(golden.folder() / "adapters" / part.name, {}, golden.model().base_view())
             .value());
@@ -48,8 +48,8 @@ INSTANTIATE_TEST_SUITE_P(Mixes, Merged,
                          testing::Values(Parts{{.name = "attention"}}, Parts{{.name = "experts"}},
                                          Parts{{.name = "all_linear"}},
                                          Parts{{.name = "shared_outer_tinker"}},
-                                         Parts{{.name = "experts", .scale = -0.7},
-                                               {.name = "attention", .scale = 0.4}}));
+                                         Parts{{.name = "experts", .scale = -0.7F},
+                                               {.name = "attention", .scale = 0.4F}}));
 
 }  // namespace
 }  // namespace motley::score_tests

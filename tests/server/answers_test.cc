@@ -400,7 +400,7 @@ TEST(Adapters, ComeByNameByPrefixAndMixed) {
     EXPECT_EQ(reply.status, 200) << reply.body;
     return server.engine().last_request().adapters;
   };
-  using engine::ScaledAdapter;
+  using lora::ScaledAdapter;
   EXPECT_THAT(adapters_of(R"("model": "base")"), ElementsAre());
   EXPECT_THAT(adapters_of(R"("model": "poet")"), ElementsAre(ScaledAdapter{"poet", 1}));
   EXPECT_THAT(adapters_of(R"("model": "base:a/b")"), ElementsAre(ScaledAdapter{"a/b", 1}));
@@ -445,7 +445,7 @@ TEST(Adapters, WithAColonInTheirNamesAreFoundByTheWholeNameFirst) {
         server.ask(post("/v1/completions", cat(R"({"prompt": "x", "model": ")", model, R"("})")));
     EXPECT_EQ(reply.status, 200) << model << reply.body;
     EXPECT_THAT(server.engine().last_request().adapters,
-                ElementsAre(engine::ScaledAdapter{adapter, 1}));
+                ElementsAre(lora::ScaledAdapter{adapter, 1}));
   }
   EXPECT_EQ(text_at(server.ask(get("/v1/models/base:poet")).json(), "id"), "base:poet");
 }

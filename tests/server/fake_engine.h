@@ -117,7 +117,7 @@ class FakeEngine : public engine::Engine {
                                    std::shared_ptr<engine::RequestSink> sink) override {
     const std::lock_guard lock(mutex_);
     if (refusal_) return *refusal_;
-    for (const engine::ScaledAdapter& each : request.adapters) {
+    for (const lora::ScaledAdapter& each : request.adapters) {
       if (!adapters_.contains(each.name))
         return Error(ErrorCode::not_found, "no adapter '" + each.name + "'");
     }

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "cli/options/adapter_option.h"
-#include "engine/engine.h"
+#include "engine/requests/adapter_spec.h"
 
 namespace motley::cli {
 

@@ -11,7 +11,7 @@
 #include "cli/options/adapter_option.h"
 #include "cli/options/arguments.h"
 #include "cli/options/compute_settings.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "text/model_text.h"
 
 namespace motley::cli {

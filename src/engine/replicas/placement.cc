@@ -28,7 +28,7 @@ Placement::Placement(const Options& options) : options_(options), given_(options
 Placement::Keys Placement::keys_of(const Request& request) const {
   Keys keys;
   std::uint64_t hash = hash_of(request.cache_salt);
-  for (const ScaledAdapter& each : request.adapters) {
+  for (const lora::ScaledAdapter& each : request.adapters) {
     keys.adapters.push_back(mix(1, hash_of(each.name)));
     hash = mix(mix(hash, hash_of(each.name)), std::bit_cast<std::uint32_t>(each.scale));
   }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "engine/replicas/replica.h"
-#include "engine/request.h"
+#include "engine/replica.h"
+#include "engine/requests/request.h"
 
 namespace motley::engine {
 

@@ -65,7 +65,7 @@ Result<RequestId> ReplicatedEngine::submit(Request request, std::shared_ptr<Requ
 
 Result<void> ReplicatedEngine::check_names(const Request& request) const {
   const std::lock_guard held(lock_);
-  for (const ScaledAdapter& each : request.adapters) {
+  for (const lora::ScaledAdapter& each : request.adapters) {
     const auto known = names_.find(each.name);
     if (known == names_.end() || !known->second.visible) return no_adapter(each.name, "adapters");
   }

@@ -13,8 +13,8 @@
 
 #include "base/function_ref.h"
 #include "engine/engine.h"
+#include "engine/replica.h"
 #include "engine/replicas/placement.h"
-#include "engine/replicas/replica.h"
 
 namespace motley::engine {
 

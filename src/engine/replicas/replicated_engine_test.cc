@@ -141,7 +141,7 @@ class ReplicatedEngineTest : public testing::Test {
   std::vector<std::int32_t> expected(const Request& request,
                                      std::optional<lora::ContentVersion> version = {}) const {
     std::vector<lora::Mix::KeyPart> key;
-    for (const ScaledAdapter& each : request.adapters)
+    for (const lora::ScaledAdapter& each : request.adapters)
       key.push_back(
           {version ? *version : worlds_[0]->store.on_disk(each.name).version, each.scale});
     return expected_choice(request, key, 0, worlds_[0]->executor.limits().vocabulary,

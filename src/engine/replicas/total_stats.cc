@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "engine/metrics.h"
+#include "engine/stats/metrics.h"
 
 namespace motley::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 
 namespace motley::engine {
 

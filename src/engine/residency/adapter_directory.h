@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/residency/residency.h"
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 
 namespace motley::engine {
 

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/system/clock.h"
-#include "engine/engine.h"
-#include "engine/stats.h"
+#include "engine/requests/adapter_spec.h"
+#include "engine/stats/stats.h"
 #include "lora/files/adapter.h"
 #include "lora/pages/pool.h"
 

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "engine/scheduling/admission.h"
 
 namespace motley::engine {
+
+// Whether adapters of these sizes fit next to those in use; all sizes are in pages.
+constexpr bool adapters_fit(std::uint64_t needed, std::uint64_t in_use, std::uint64_t all) {
+  return in_use <= all && needed <= all - in_use;
+}
 
 // Decides which claims fit in adapter memory, and which adapters close for others, as pure
 // arithmetic. Pages are reserved before they are taken, never more than there are. `Key` identifies

@@ -30,6 +30,12 @@ std::vector<int> closed_for(TestRoom& room, const TestRoom::Wanted& wanted) {
   return closed;
 }
 
+TEST(AdapterRoom, AdaptersFitNextToWhatIsInUse) {
+  EXPECT_TRUE(adapters_fit(3, 5, 8));
+  EXPECT_FALSE(adapters_fit(4, 5, 8));
+  EXPECT_FALSE(adapters_fit(0, 9, 8));  // more in use than there is: nothing fits
+}
+
 TEST(AdapterRoom, PromisesNoMorePagesThanThereAre) {
   TestRoom room;
   room.see({.all = 8, .committed = 3});

@@ -74,7 +74,7 @@ const Error* Claim::error() const {
   return nullptr;
 }
 
-Result<void> Claim::resolve(std::span<const ScaledAdapter> adapters) {
+Result<void> Claim::resolve(std::span<const lora::ScaledAdapter> adapters) {
   MOTLEY_CHECK(ready() && !resolved_ && adapters.size() == entries_.size(),
                "a claim is resolved once, when its adapters are there");
   std::vector<lora::Mix::Part> parts;

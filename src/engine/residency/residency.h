@@ -13,12 +13,12 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "engine/residency/adapter_entry.h"
 #include "engine/residency/adapter_names.h"
 #include "engine/residency/adapter_room.h"
 #include "engine/residency/adapter_store.h"
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 #include "lora/apply/batch.h"
 
 namespace motley::engine {
@@ -37,7 +37,7 @@ class Claim {
   // The error of a failed load.
   const Error* error() const;
   // Once ready: fixes the mix of the current contents, whatever is loaded under the names later.
-  Result<void> resolve(std::span<const ScaledAdapter> adapters);
+  Result<void> resolve(std::span<const lora::ScaledAdapter> adapters);
   bool resolved() const { return resolved_; }
   // For a sequence that does not begin after all: the mix is resolved again when it does.
   void unresolve();

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/result.h"
-#include "engine/request.h"
-#include "engine/stats.h"
+#include "engine/requests/request.h"
+#include "engine/stats/stats.h"
 
 namespace motley::engine {
 

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "base/system/clock.h"
-#include "engine/events.h"
+#include "engine/requests/events.h"
 #include "engine/sampling/sampling_state.h"
 #include "ops/context.h"
 #include "ops/sample.h"

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/requests/request.h"
+#include "engine/requests/sampling_params.h"
 #include "engine/sampling/sampler.h"
-#include "engine/sampling/sampling_params.h"
 #include "engine/sampling/token_rules.h"
 #include "grammar/cursor.h"
 #include "kernels/sampling.h"

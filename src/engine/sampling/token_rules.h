@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
 
 namespace motley::engine {
 

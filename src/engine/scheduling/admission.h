@@ -80,9 +80,4 @@ constexpr std::int64_t longest_sequence(std::int64_t sequence_tokens, std::int64
   return sequence_tokens < held ? sequence_tokens : held;
 }
 
-// Whether adapters of these sizes fit beside those in use; all sizes are in pages.
-constexpr bool adapters_fit(std::uint64_t needed, std::uint64_t in_use, std::uint64_t all) {
-  return in_use <= all && needed <= all - in_use;
-}
-
 }  // namespace motley::engine

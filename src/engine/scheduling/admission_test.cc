@@ -55,11 +55,5 @@ TEST(Admission, TheLongestSequenceIsWhatModelAndMemoryHold) {
   EXPECT_EQ(longest_sequence(4096, 1000, 16), 4096);
 }
 
-TEST(Admission, AdaptersFitBesideWhatIsInUse) {
-  EXPECT_TRUE(adapters_fit(3, 5, 8));
-  EXPECT_FALSE(adapters_fit(4, 5, 8));
-  EXPECT_FALSE(adapters_fit(0, 9, 8));  // more in use than there is: nothing fits
-}
-
 }  // namespace
 }  // namespace motley::engine

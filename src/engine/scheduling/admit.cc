@@ -20,7 +20,7 @@ MixKey key_of(const WaitingSequence& waiting) {
 
 std::string Scheduler::flow_of(const Request& request) {
   std::string flow;
-  for (const ScaledAdapter& each : request.adapters) flow += cat(each.name, ",");
+  for (const lora::ScaledAdapter& each : request.adapters) flow += cat(each.name, ",");
   return flow;
 }
 

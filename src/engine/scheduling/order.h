@@ -3,7 +3,7 @@
 #include <compare>
 #include <cstdint>
 
-#include "engine/request.h"
+#include "engine/requests/request.h"
 
 namespace motley::engine {
 

@@ -59,7 +59,7 @@ void Scheduler::submit(Arrival arrival) {
 Result<void> Scheduler::enter(Arrival arrival) {
   const Request& request = arrival.request;
   std::vector<AdapterEntry*> adapters;
-  for (const ScaledAdapter& each : request.adapters) {
+  for (const lora::ScaledAdapter& each : request.adapters) {
     AdapterEntry* const entry = residency_.find(each.name);
     if (entry == nullptr)
       return Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)), "adapters",

@@ -13,16 +13,16 @@
 #include "base/result.h"
 #include "base/system/clock.h"
 #include "base/system/watchdog.h"
-#include "engine/executor.h"
-#include "engine/outbox.h"
+#include "engine/execution/executor.h"
 #include "engine/residency/residency.h"
 #include "engine/scheduling/adapter_line.h"
 #include "engine/scheduling/admission.h"
 #include "engine/scheduling/clients.h"
 #include "engine/scheduling/kv_pages.h"
 #include "engine/scheduling/order.h"
+#include "engine/scheduling/outbox.h"
 #include "engine/scheduling/sequence.h"
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 
 namespace motley::engine {
 

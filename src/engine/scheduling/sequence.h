@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/system/clock.h"
-#include "engine/events.h"
-#include "engine/executor.h"
-#include "engine/request.h"
+#include "engine/execution/executor.h"
+#include "engine/requests/events.h"
+#include "engine/requests/request.h"
 #include "engine/residency/residency.h"
 #include "engine/scheduling/clients.h"
 #include "engine/scheduling/kv_pages.h"

@@ -89,7 +89,7 @@ class Soak {
     for (const int i : chosen) request.adapters.push_back({cat("a", i), chance(70) ? 1.0F : 0.5F});
     if (chance(30)) request.stop_ids = {below(97), below(97)};
     Live live{.request = request};
-    for (const ScaledAdapter& each : request.adapters) {
+    for (const lora::ScaledAdapter& each : request.adapters) {
       live.versions.push_back({world_.store.on_disk(each.name).version});
       if (const AdapterEntry* const entry = world_.scheduler.residency().find(each.name))
         live.versions.back().push_back(entry->version);

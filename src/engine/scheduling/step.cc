@@ -24,7 +24,7 @@ bool has_overflowed(const ChunkOutput& output) {
 // "adapter 'a' (scale 0.5) and adapter 'b'"; empty for the base.
 std::string mix_of(const Request& request) {
   std::vector<std::string> each;
-  for (const ScaledAdapter& adapter : request.adapters)
+  for (const lora::ScaledAdapter& adapter : request.adapters)
     each.push_back(cat("adapter ", quote(adapter.name),
                        adapter.scale == 1 ? "" : cat(" (scale ", adapter.scale, ")")));
   return join(each, " and ");

@@ -5,7 +5,7 @@
 
 #include "base/json/json.h"
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/requests/adapter_spec.h"
 
 namespace motley::server {
 

@@ -11,7 +11,7 @@
 
 #include "base/json/json.h"
 #include "base/result.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "server/api/api_error.h"
 #include "server/api/calls/forced_calls.h"
 #include "server/api/chat/chat_completion_request.h"
@@ -44,7 +44,7 @@ struct GenerationPlan {
 // A text and its tokens, for routes that need no engine.
 struct TokenizePlan {
   std::string model;
-  std::vector<engine::ScaledAdapter> adapters;  // that it names
+  std::vector<lora::ScaledAdapter> adapters;  // that it names
   std::vector<std::int32_t> ids;
   bool with_strings = false;  // as written in the tokenizer's file
   bool skip_special = false;

@@ -5,7 +5,7 @@
 
 #include "base/cat.h"
 #include "base/units.h"
-#include "engine/events.h"
+#include "engine/requests/events.h"
 
 namespace motley::server {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 
 namespace motley::server {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/system/watchdog.h"
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 #include "server/http/http_stats.h"
 
 namespace motley::server {

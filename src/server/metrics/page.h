@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "engine/metrics.h"
-#include "engine/stats.h"
+#include "engine/stats/metrics.h"
+#include "engine/stats/stats.h"
 
 namespace motley::server {
 

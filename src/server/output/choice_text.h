@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/events.h"
+#include "engine/requests/events.h"
 #include "text/stop_matcher.h"
 #include "text/stream_decoder.h"
 

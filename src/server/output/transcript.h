@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/events.h"
+#include "engine/requests/events.h"
 #include "server/output/choice_text.h"
 
 namespace motley::server {

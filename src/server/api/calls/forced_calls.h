@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
 #include "server/api/chat/chat_completion_request.h"
 #include "server/output/chat_format.h"
 #include "server/output/special_tokens.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
 #include "server/api/fields/fields.h"
 
 namespace motley::server {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/json/json.h"
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
 
 // Builds parts of structural tags.
 namespace motley::server::formats {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/generation_fields.h"
 

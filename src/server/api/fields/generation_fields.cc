@@ -88,12 +88,12 @@ Result<engine::SamplingParams> read_sampling(Fields& fields, const ApiContext& c
   return params;
 }
 
-Result<std::vector<engine::ScaledAdapter>> read_adapters(const Fields& body,
-                                                         const json::Value& value) {
+Result<std::vector<lora::ScaledAdapter>> read_adapters(const Fields& body,
+                                                       const json::Value& value) {
   MOTLEY_TRY(const json::Array* const list, value.as_array("adapters"));
   if (list->size() > max_adapters)
     return wrong(cat(list->size(), " adapters"), "adapters", cat("give at most ", max_adapters));
-  std::vector<engine::ScaledAdapter> adapters;
+  std::vector<lora::ScaledAdapter> adapters;
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string place = cat("adapters[", i, "]");
     MOTLEY_TRY(const json::Object* const object, (*list)[i].as_object(place));
@@ -104,7 +104,7 @@ Result<std::vector<engine::ScaledAdapter>> read_adapters(const Fields& body,
     if (!name || !engine::is_adapter_name(*name))
       return wrong(name ? cat("not an adapter's name: ", quote(*name)) : "an adapter without name",
                    cat(place, ".name"), "name a loaded adapter; GET /v1/models lists them");
-    if (std::ranges::find(adapters, *name, &engine::ScaledAdapter::name) != adapters.end())
+    if (std::ranges::find(adapters, *name, &lora::ScaledAdapter::name) != adapters.end())
       return wrong(cat("adapter ", quote(*name), " twice"), cat(place, ".name"),
                    "give it once, with the sum of the scales");
     adapters.push_back({.name = *std::move(name), .scale = static_cast<float>(scale.value_or(1))});

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/notices.h"
 #include "server/api/fields/token_fields.h"
@@ -26,7 +26,7 @@ namespace motley::server {
 struct Asked {
   const std::atomic<bool>* cancelled = nullptr;  // set when the client has gone
   // An error if the client may not use them; empty: it may use any.
-  std::function<Result<void>(std::span<const engine::ScaledAdapter>)> check_adapters = {};
+  std::function<Result<void>(std::span<const lora::ScaledAdapter>)> check_adapters = {};
 };
 
 // The context of a request.
@@ -59,7 +59,7 @@ Error prompt_too_long(std::int64_t max_sequence_tokens, std::string_view has,
 
 struct GenerationFields {
   std::string model;  // as the client wrote it
-  std::vector<engine::ScaledAdapter> adapters = {};
+  std::vector<lora::ScaledAdapter> adapters = {};
   engine::SamplingParams sampling = {};
   std::string_view grammar_field = {};  // the field that sampling.grammar comes from
   bool strict_form = false;             // its whole schema must be enforced

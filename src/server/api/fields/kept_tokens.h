@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "server/output/choice_text.h"
 
 namespace motley::server {

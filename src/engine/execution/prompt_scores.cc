@@ -1,4 +1,4 @@
-#include "engine/sampling/prompt_scores.h"
+#include "engine/execution/prompt_scores.h"
 
 #include <algorithm>
 #include <cmath>

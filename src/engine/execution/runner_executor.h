@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/system/clock.h"
-#include "engine/executor.h"
-#include "engine/sampling/prompt_scores.h"
+#include "engine/execution/executor.h"
+#include "engine/execution/prompt_scores.h"
 #include "engine/sampling/sampling_batch.h"
 #include "engine/sampling/sampling_state.h"
 #include "runner/runner.h"

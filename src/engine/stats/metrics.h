@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/stats.h"
+#include "engine/stats/stats.h"
 
 namespace motley::engine {
 

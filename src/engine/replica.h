@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 
 namespace motley::engine {
 
@@ -24,7 +24,7 @@ class Replica : public Engine {
     std::vector<bool> ready_adapters = {};  // of those asked about: whether steps can read it
   };
   // From what the engine has published; waits for no step.
-  virtual Standing standing(std::span<const ScaledAdapter> adapters) const = 0;
+  virtual Standing standing(std::span<const lora::ScaledAdapter> adapters) const = 0;
 
   // load_adapter() in two steps, so that several engines load an adapter all or none. Done when it
   // has been read and checked; if that went well, it is held until settle_adapter() ends that.

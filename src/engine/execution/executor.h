@@ -5,7 +5,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "engine/events.h"
+#include "engine/requests/events.h"
 #include "engine/sampling/sampler.h"
 #include "lora/apply/batch.h"
 #include "lora/site_set.h"

@@ -68,7 +68,7 @@ struct DurationSum {
 };
 
 // The requests of one adapter. A request with several adapters counts for each of them. Each member
-// has a row in engine/metrics.h.
+// has a row in engine/stats/metrics.h.
 struct AdapterTraffic {
   std::uint64_t finished_stop = 0;  // choices, by reason
   std::uint64_t finished_length = 0;
@@ -114,7 +114,7 @@ struct RankStats {
   std::uint64_t adapter_pages_free = 0;
 };
 
-// Each member has a row in engine/metrics.h. Counters begin at the engine's start.
+// Each member has a row in engine/stats/metrics.h. Counters begin at the engine's start.
 struct Figures {
   std::int64_t waiting = 0;               // sequences that have not begun, or were preempted
   std::int64_t waiting_for_adapters = 0;  // of these

@@ -1,4 +1,4 @@
-#include "engine/runner_executor.h"
+#include "engine/execution/runner_executor.h"
 
 #include <algorithm>
 #include <exception>

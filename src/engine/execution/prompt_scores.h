@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/executor.h"
+#include "engine/execution/executor.h"
 #include "ops/context.h"
 #include "runner/runner.h"
 #include "tensor/buffer.h"

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/events.h"
+#include "engine/requests/events.h"
 
 namespace motley::engine {
 

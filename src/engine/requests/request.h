@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampling/sampling_params.h"
+#include "engine/requests/sampling_params.h"
+#include "lora/scaled_adapter.h"
 
 namespace motley::engine {
 
@@ -16,14 +17,6 @@ inline constexpr int max_choices = 128;
 inline constexpr int max_top_logprobs = 20;       // of an answer's tokens
 inline constexpr int max_prompt_logprobs = 1024;  // of a prompt's, where the executor allows it
 
-// An adapter of a request, and its scale.
-struct ScaledAdapter {
-  std::string name;
-  float scale = 1;
-
-  friend auto operator<=>(const ScaledAdapter&, const ScaledAdapter&) = default;
-};
-
 // A prompt to continue, once or several times.
 struct Request {
   std::vector<std::int32_t> tokens;  // the prompt; at least one
@@ -32,7 +25,7 @@ struct Request {
   std::int64_t conversation_tokens = 0;
   // Empty: the base. Names are resolved when the request begins to run, so it never uses content
   // that was replaced before.
-  std::vector<ScaledAdapter> adapters = {};
+  std::vector<lora::ScaledAdapter> adapters = {};
   SamplingParams sampling = {};
   // For each choice. 0 only computes the prompt, for use with prompt_logprobs.
   std::int64_t max_tokens = 16;
