@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string_view>
 
 #include "base/result.h"
@@ -20,39 +19,14 @@
 #include "model/model.h"
 #include "runner/other_ranks.h"
 #include "runner/runner.h"
-#include "runner/state_plan.h"
+#include "serving/memory_plan.h"
 #include "tensor/device/metered_device.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
 
-// The host memory for adapters behind one GPU's pool.
-struct HostTier {
-  std::uint64_t pool_bytes = 0;  // of the GPU's pool
-  std::uint64_t page_bytes = 0;
-  std::uint64_t host_available = 0;  // for all GPUs
-  int ranks = 1;                     // of an engine
-  int replicas = 1;
-};
-// `asked`: --adapter-host-memory, which the ranks of an engine share out; nothing: by default.
-Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::uint64_t> asked);
-
-// What the layers of a rank keep for each sequence, and its memory.
-struct StateRoom {
-  std::int64_t slot_bytes = 0;  // 0: the model keeps no states
-  std::int64_t snapshot_bytes = 0;
-  std::int64_t sequences = 0;   // of a step
-  std::uint64_t otherwise = 0;  // bytes without --state-memory
-};
-// Slots and snapshots as the settings say. Refuses options that have no meaning for the model.
-Result<runner::StatePlan> plan_states(const StateRoom& room, const ModelSettings& settings);
-
 // The error of memory that an option sizes: where there is no room, its advice names the option.
 Error sized_by(Error error, std::string_view option);
-
-// What all requests may hold at once without --request-memory, where the process may use `total`
-// bytes.
-std::uint64_t default_request_memory(std::uint64_t total);
 
 // A model, its device and memory, and the engine over them.
 class EngineStack {
@@ -92,6 +66,9 @@ class EngineStack {
  private:
   EngineStack() = default;
 
+  bool on_gpu() const;
+  serving::Machine machine(const ComputeSettings& compute) const;
+  serving::ModelSizes model_sizes() const;
   Result<void> load_models(ModelSettings& settings, const Source& source);
   // `available`, `memory`: the device's memory without the weights.
   Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);

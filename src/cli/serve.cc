@@ -31,6 +31,7 @@
 #include "server/early_listener.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
+#include "serving/memory_plan.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -126,7 +127,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
                    "--request-memory", "give bytes, or a number with K, M, G or T");
     settings.request_memory = *read;
   } else if (const auto memory = machine_memory(); memory.ok()) {
-    settings.request_memory = default_request_memory(memory->total);
+    settings.request_memory = serving::default_request_memory(memory->total);
   }
   MOTLEY_TRY_VOID(read_logprobs(arguments, settings));
   settings.strict_fields = arguments.has("--strict-fields");

@@ -34,8 +34,8 @@ Result<std::unique_ptr<AdapterTrial>> AdapterTrial::start(const std::filesystem:
   ModelSettings settings{.model = base, .name = "base"};
   MOTLEY_TRY(settings.compute, choose_devices(compute));
   settings.compute.graphs = false;
-  settings.max_batch_tokens = rows;
-  settings.kv_memory = kv_bytes;
+  settings.memory.max_batch_tokens = rows;
+  settings.memory.kv_memory = kv_bytes;
   MOTLEY_TRY(text::ModelText text, load_text(settings));
   MOTLEY_TRY(std::vector<std::int32_t> prompt, check_prompt(text.tokenizer()));
   std::unique_ptr<AdapterTrial> trial(new AdapterTrial(std::move(text), std::move(prompt)));

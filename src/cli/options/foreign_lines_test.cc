@@ -141,7 +141,7 @@ TEST(ForeignLines, AllKindsOfOptionsAtOnce) {
   EXPECT_EQ(settings.compute.exact, false);
   EXPECT_FALSE(settings.compute.kv_codes);
   EXPECT_FALSE(settings.compute.graphs);
-  EXPECT_EQ(settings.max_batch_tokens, 256);
+  EXPECT_EQ(settings.memory.max_batch_tokens, 256);
   EXPECT_THAT(
       started->ignored,
       ElementsAre("--enable-lora", "--max-loras", "--max-lora-rank", "--max-cpu-loras", "-pp",
@@ -157,7 +157,7 @@ TEST(ForeignLines, Trl) {
     const Replacements replacements = {{model, demo}, {"4096", "512"}};
     const auto started = start(name, replacements);
     ASSERT_TRUE(started.ok()) << started.error().message();
-    EXPECT_EQ(started->settings.max_model_len, 512) << name;
+    EXPECT_EQ(started->settings.memory.max_model_len, 512) << name;
     EXPECT_EQ(started->settings.compute.ranks, 1) << name;
     EXPECT_EQ(started->settings.compute.replicas, 1) << name;
     EXPECT_FALSE(started->settings.compute.exact) << name;
@@ -167,7 +167,7 @@ TEST(ForeignLines, Trl) {
 TEST(ForeignLines, Axolotl) {
   const auto started = start("axolotl", {{"Qwen/Qwen2.5-0.5B-Instruct", demo}, {"4096", "512"}});
   ASSERT_TRUE(started.ok()) << started.error().message();
-  EXPECT_EQ(started->settings.max_model_len, 512);
+  EXPECT_EQ(started->settings.memory.max_model_len, 512);
   EXPECT_EQ(started->port, "8000");
   EXPECT_THAT(started->ignored,
               ElementsAre("--gpu-memory-utilization", "--enable-prefix-caching", "--enable-lora",

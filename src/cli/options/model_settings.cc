@@ -134,21 +134,21 @@ Result<void> read_names(const Arguments& arguments, ModelSettings& settings) {
 Result<void> read_max_model_len(const Arguments& arguments, ModelSettings& settings) {
   const std::string* const text = arguments.value(max_model_len_option);
   if (text == nullptr) return {};
-  MOTLEY_TRY(settings.max_model_len, parse_max_model_len(*text));
-  if (!settings.max_model_len || settings.model.empty()) return {};
+  MOTLEY_TRY(settings.memory.max_model_len, parse_max_model_len(*text));
+  if (!settings.memory.max_model_len || settings.model.empty()) return {};
   const auto config = model::read_config(settings.model);
   if (!config.ok()) return {};  // loading says why
-  return check_max_model_len(settings.max_model_len, config->max_positions);
+  return serving::check_max_model_len(settings.memory.max_model_len, config->max_positions);
 }
 
 Result<void> read_state_snapshots(const Arguments& arguments, ModelSettings& settings) {
   const std::string* const text = arguments.value(state_snapshots_option);
   if (text == nullptr) return {};
   if (*text == "off") {
-    settings.state_snapshots = 0;
+    settings.memory.state_snapshots = 0;
     return {};
   }
-  MOTLEY_TRY(settings.state_snapshots,
+  MOTLEY_TRY(settings.memory.state_snapshots,
              parse_number(*text, state_snapshots_option, 1, max_model_len));
   return {};
 }
@@ -179,13 +179,6 @@ Result<std::optional<std::int64_t>> parse_max_model_len(std::string_view text) {
     return wrong_option(cat("not a number of tokens: ", quote(text)), max_model_len_option,
                         cat("use ", min_model_len, " or more, as in 32768 or 32K, or auto"));
   return std::optional(static_cast<std::int64_t>(tokens));
-}
-
-Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions) {
-  if (!asked || *asked <= max_positions) return {};
-  return wrong_option(cat(*asked, " tokens are more than the ", max_positions,
-                          " that the model's config.json allows"),
-                      max_model_len_option, cat("use ", max_positions, " or less, or auto"));
 }
 
 std::vector<OptionSpec> model_option_specs() {
@@ -252,13 +245,13 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(read_max_model_len(arguments, settings));
   if (arguments.has("--max-batch-tokens")) {
-    MOTLEY_TRY(settings.max_batch_tokens,
+    MOTLEY_TRY(settings.memory.max_batch_tokens,
                integer_option(arguments, "--max-batch-tokens", 1, max_batch_tokens, 0));
   }
-  MOTLEY_TRY(settings.adapter_memory, read_size(arguments, "--adapter-memory"));
-  MOTLEY_TRY(settings.adapter_host_memory, read_size(arguments, "--adapter-host-memory"));
-  MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
-  MOTLEY_TRY(settings.state_memory, read_size(arguments, "--state-memory"));
+  MOTLEY_TRY(settings.memory.adapter_memory, read_size(arguments, "--adapter-memory"));
+  MOTLEY_TRY(settings.memory.adapter_host_memory, read_size(arguments, "--adapter-host-memory"));
+  MOTLEY_TRY(settings.memory.kv_memory, read_size(arguments, "--kv-memory"));
+  MOTLEY_TRY(settings.memory.state_memory, read_size(arguments, "--state-memory"));
   MOTLEY_TRY_VOID(read_state_snapshots(arguments, settings));
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, max_queue, settings.max_queue));

@@ -12,6 +12,7 @@
 #include "cli/options/arguments.h"
 #include "cli/options/compute_settings.h"
 #include "engine/request.h"
+#include "serving/memory_plan.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -37,14 +38,7 @@ struct ModelSettings {
   std::optional<AdapterDir> adapter_dir = {};  // its adapters are among these
   std::vector<TemplateOption> templates = {};
   ComputeSettings compute = {};
-  std::optional<std::int64_t> max_model_len = {};         // tokens; nothing: as many as possible
-  std::optional<std::int64_t> max_batch_tokens = {};      // nothing: chosen by device
-  std::optional<std::uint64_t> adapter_memory = {};       // bytes
-  std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's memory
-  std::optional<std::uint64_t> kv_memory = {};            // bytes
-  // Of a model that keeps states; nothing: not given.
-  std::optional<std::uint64_t> state_memory = {};    // bytes, of slots and snapshots
-  std::optional<std::int64_t> state_snapshots = {};  // one every so many positions; 0: none
+  serving::MemorySettings memory = {};
   std::int64_t max_queue = 1024;
   std::int64_t max_adapters = 10'000;
   int max_logprobs = engine::max_top_logprobs;  // alternatives to a token that may be asked for
@@ -61,9 +55,6 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments);
 
 // The value of --max-model-len: a number, 32K (1024) or 32k (1000); "auto" and -1: nothing.
 Result<std::optional<std::int64_t>> parse_max_model_len(std::string_view text);
-
-// Refuses more than a model has positions.
-Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions);
 
 // The model's text, with the templates that the settings name.
 Result<text::ModelText> load_text(const ModelSettings& settings);

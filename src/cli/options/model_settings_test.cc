@@ -30,19 +30,19 @@ TEST(MaxModelLen, IsReadAsVllmReadsIt) {
 }
 
 TEST(MaxModelLen, IsAtMostWhatTheModelCanDo) {
-  EXPECT_EQ(read({"--max-model-len", "1K"})->max_model_len, 1024);
-  EXPECT_EQ(read({"--max-model-len", "auto"})->max_model_len, std::nullopt);
+  EXPECT_EQ(read({"--max-model-len", "1K"})->memory.max_model_len, 1024);
+  EXPECT_EQ(read({"--max-model-len", "auto"})->memory.max_model_len, std::nullopt);
   EXPECT_EQ(read({"--max-model-len", "1025"}).error().message(),
             "1025 tokens are more than the 1024 that the model's config.json allows "
             "(--max-model-len): use 1024 or less, or auto");
 }
 
 TEST(StateSnapshots, AreEverySoManyTokensOrOff) {
-  EXPECT_EQ(read({})->state_snapshots, std::nullopt);
-  EXPECT_EQ(read({"--state-snapshots", "1024"})->state_snapshots, 1024);
-  EXPECT_EQ(read({"--state-snapshots", "off"})->state_snapshots, 0);
+  EXPECT_EQ(read({})->memory.state_snapshots, std::nullopt);
+  EXPECT_EQ(read({"--state-snapshots", "1024"})->memory.state_snapshots, 1024);
+  EXPECT_EQ(read({"--state-snapshots", "off"})->memory.state_snapshots, 0);
   EXPECT_EQ(read({"--state-snapshots", "0"}).error().where(), "--state-snapshots");
-  EXPECT_EQ(read({"--state-memory", "3M"})->state_memory, 3 << 20);
+  EXPECT_EQ(read({"--state-memory", "3M"})->memory.state_memory, 3 << 20);
 }
 
 TEST(ModelNames, TheFirstIsTheBasesAndTheOthersAreAliases) {

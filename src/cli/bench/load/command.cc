@@ -286,12 +286,12 @@ Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
       most = std::max(
           most, lora::Pool::pages_of(
                     lora::random_adapter(made.model->base_view(), load.model.adapter(i)), pages));
-    stack.adapter_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
-                           static_cast<std::uint64_t>(std::max<std::int64_t>(in_memory, 1));
-    if (!stack.adapter_host_memory)
-      stack.adapter_host_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
-                                  std::max<std::size_t>(load.adapters, 1) *
-                                  static_cast<std::uint64_t>(stack.compute.ranks);
+    stack.memory.adapter_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
+                                  static_cast<std::uint64_t>(std::max<std::int64_t>(in_memory, 1));
+    if (!stack.memory.adapter_host_memory)
+      stack.memory.adapter_host_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
+                                         std::max<std::size_t>(load.adapters, 1) *
+                                         static_cast<std::uint64_t>(stack.compute.ranks);
     return std::move(made.model);
   };
   const auto make_adapter = [&](const engine::AdapterSpec& spec,
