@@ -11,8 +11,7 @@
 #include "cli/options/adapter_option.h"
 #include "cli/options/arguments.h"
 #include "cli/options/compute_settings.h"
-#include "engine/request.h"
-#include "serving/memory_plan.h"
+#include "serving/engine_settings.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -34,15 +33,10 @@ struct ModelSettings {
     all.insert(all.end(), aliases.begin(), aliases.end());
     return all;
   }
-  std::vector<AdapterOption> adapters = {};
-  std::optional<AdapterDir> adapter_dir = {};  // its adapters are among these
+  std::optional<AdapterDir> adapter_dir = {};  // its adapters are among the engine's
   std::vector<TemplateOption> templates = {};
-  ComputeSettings compute = {};
-  serving::MemorySettings memory = {};
-  std::int64_t max_queue = 1024;
-  std::int64_t max_adapters = 10'000;
-  int max_logprobs = engine::max_top_logprobs;  // alternatives to a token that may be asked for
   bool special_in_untrusted = false;
+  serving::EngineSettings engine = {};
 };
 
 // The options that set them.

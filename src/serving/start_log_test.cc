@@ -1,4 +1,4 @@
-#include "cli/engine_stack.h"
+#include "serving/start_log.h"
 
 #include <string>
 
@@ -6,20 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "cli/start_log.h"
 
-namespace motley::cli {
+namespace motley::serving {
 namespace {
-
-TEST(SizedBy, TheAdviceNamesTheOptionWhereThereIsNoRoom) {
-  const Error full(ErrorCode::out_of_memory, "no room for 2.8 GiB, where RLIMIT_AS leaves 1.0 GiB",
-                   "cpu", "free some memory, or ask for less");
-  EXPECT_EQ(sized_by(full, "--adapter-memory").message(),
-            "no room for 2.8 GiB, where RLIMIT_AS leaves 1.0 GiB (cpu): give less with "
-            "--adapter-memory, or free some memory");
-  const Error other(ErrorCode::invalid_argument, "not a size", "", "give bytes");
-  EXPECT_EQ(sized_by(other, "--adapter-memory").message(), "not a size: give bytes");
-}
 
 class ScriptedClock final : public Clock {
  public:
@@ -42,4 +31,4 @@ TEST(StartLog, SaysWhatEachPartTook) {
 }
 
 }  // namespace
-}  // namespace motley::cli
+}  // namespace motley::serving

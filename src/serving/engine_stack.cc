@@ -1,8 +1,7 @@
-#include "cli/engine_stack.h"
+#include "serving/engine_stack.h"
 
 #include <algorithm>
 #include <future>
-#include <mutex>
 #include <random>
 #include <set>
 
@@ -10,16 +9,13 @@
 #include "base/log.h"
 #include "base/system/cpu.h"
 #include "base/system/memory.h"
-#include "cli/adapter_base.h"
-#include "cli/adapter_text.h"
-#include "cli/options/devices.h"
-#include "cli/start_log.h"
 #include "engine/adapter_log.h"
 #include "grammar/vocabulary.h"
-#include "lora/files/load.h"
 #include "model/dense_groups.h"
+#include "serving/devices.h"
+#include "serving/start_log.h"
 
-namespace motley::cli {
+namespace motley::serving {
 namespace {
 
 constexpr std::string_view sizes_of_steps = "--kv-memory, --state-memory or --max-batch-tokens";
@@ -48,19 +44,6 @@ std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
   return bytes - std::min(bytes, part);
 }
 
-// Adapters are read again whenever they come back from disk. Thread-safe.
-class FirstTimes {
- public:
-  bool is_first(std::string what) {
-    const std::lock_guard held(lock_);
-    return seen_.insert(std::move(what)).second;
-  }
-
- private:
-  std::mutex lock_;
-  std::set<std::string> seen_;
-};
-
 }  // namespace
 
 Error sized_by(Error error, std::string_view option) {
@@ -69,36 +52,7 @@ Error sized_by(Error error, std::string_view option) {
           cat("give less with ", option, ", or free some memory")};
 }
 
-Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
-                                                       const text::ModelText& text,
-                                                       Watchdog* watchdog) {
-  return load(settings, from_folder(settings, text, watchdog));
-}
-
-EngineStack::Source EngineStack::from_folder(const ModelSettings& settings,
-                                             const text::ModelText& text, Watchdog* watchdog) {
-  const std::vector<std::string> own = text.adapters_with_templates();
-  const auto compared = std::make_shared<AdapterText>(
-      settings.model, text.config(), std::set<std::string>(own.begin(), own.end()));
-  const auto served = std::make_shared<const ServedBase>(settings.model, settings.names());
-  const auto named = std::make_shared<FirstTimes>();
-  const auto load = [compared, served, named](const engine::AdapterSpec& spec,
-                                              const lora::BaseView& base) -> Result<lora::Adapter> {
-    MOTLEY_TRY(lora::Adapter adapter, lora::load_adapter(spec.path, spec.load, base));
-    compared->warn(spec.name, spec.path);
-    if (named->is_first(cat(spec.name, "\n", spec.path.native())))
-      served->warn(spec.name, spec.path, spec.load.beneath);
-    return adapter;
-  };
-  return {
-      .model = [](tensor::Device& device, ModelSettings& of,
-                  const ModelRank& rank) { return load_model(of.model, of.compute, device, rank); },
-      .adapter = load,
-      .text = &text,
-      .watchdog = watchdog};
-}
-
-Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
+Result<std::unique_ptr<EngineStack>> EngineStack::load(EngineSettings settings,
                                                        const Source& source) {
   std::unique_ptr<EngineStack> stack(new EngineStack);
   StartLog parts(stack->clock_);
@@ -134,20 +88,20 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
            settings.memory.state_snapshots.value_or(engine::default_snapshot_interval),
        .max_adapters = static_cast<std::size_t>(settings.max_adapters),
        .watchdog = source.watchdog});
-  MOTLEY_TRY_VOID(cli::load_adapters(*stack->engine_, settings));
+  MOTLEY_TRY_VOID(serving::load_adapters(*stack->engine_, settings));
   if (!settings.adapters.empty()) parts.done("adapters");
   return stack;
 }
 
 // Rank 0's model, then those of the other ranks.
-Result<void> EngineStack::load_models(ModelSettings& settings, const Source& source) {
+Result<void> EngineStack::load_models(EngineSettings& settings, const Source& source) {
   MOTLEY_TRY(others_, make_other_ranks(settings.compute, *device_, source.gate));
   ModelRank rank{.checkpoint = source.checkpoint};
   if (others_ != nullptr) rank.ranks = &others_->communicator(0);
   MOTLEY_TRY(model_, source.model(*device_, settings, rank));
   if (others_ == nullptr) return {};
   MOTLEY_TRY_VOID(others_->load_models([&](tensor::Device& device, dist::Communicator& ranks) {
-    ModelSettings same = settings;
+    EngineSettings same = settings;
     return source.model(device, same, {&ranks, model_->shared_checkpoint()});
   }));
   for (int each = 0; each < others_->ranks(); ++each) {
@@ -160,16 +114,16 @@ Result<void> EngineStack::load_models(ModelSettings& settings, const Source& sou
 
 bool EngineStack::on_gpu() const { return device_->id().kind != tensor::DeviceKind::cpu; }
 
-serving::Machine EngineStack::machine(const ComputeSettings& compute) const {
+Machine EngineStack::machine(const ComputeSettings& compute) const {
   return {.on_gpu = on_gpu(),
           .ranks = compute.ranks,
           .replicas = compute.replicas,
           .cpus = usable_cpus()};
 }
 
-Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
+Result<void> EngineStack::make_pools(const EngineSettings& settings, std::uint64_t available) {
   lora::Pool::Options pool{
-      .bytes = serving::plan_adapter_pool(machine(settings.compute), available, settings.memory),
+      .bytes = plan_adapter_pool(machine(settings.compute), available, settings.memory),
       .dtype = settings.compute.factors.value_or(model_->activations()),
       .experts = model_->factor_layout(),
       .directory = on_gpu()};
@@ -190,13 +144,14 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
 }
 
 // Adapters evicted from the devices are kept on the host.
-Result<void> EngineStack::make_host_pools(const ModelSettings& settings, lora::Pool::Options pool) {
+Result<void> EngineStack::make_host_pools(const EngineSettings& settings,
+                                          lora::Pool::Options pool) {
   MOTLEY_TRY(const MachineMemory host, machine_memory());
-  MOTLEY_TRY(pool.bytes, serving::plan_host_tier(machine(settings.compute),
-                                                 {.pool_bytes = pool.bytes,
-                                                  .page_bytes = pool.page_bytes,
-                                                  .host_available = host.available},
-                                                 settings.memory));
+  MOTLEY_TRY(pool.bytes, plan_host_tier(machine(settings.compute),
+                                        {.pool_bytes = pool.bytes,
+                                         .page_bytes = pool.page_bytes,
+                                         .host_available = host.available},
+                                        settings.memory));
   pool.directory = false;
   if (others_ != nullptr) {
     pool.spare_bytes /= static_cast<std::uint64_t>(settings.compute.ranks);
@@ -207,8 +162,8 @@ Result<void> EngineStack::make_host_pools(const ModelSettings& settings, lora::P
   return {};
 }
 
-serving::ModelSizes EngineStack::model_sizes() const {
-  serving::ModelSizes sizes{
+ModelSizes EngineStack::model_sizes() const {
+  ModelSizes sizes{
       .max_positions = model_->config().max_positions,
       .page_tokens = runner::KvMemory::page_tokens,
       .page_bytes = runner::KvMemory::page_bytes(model_->token_caches(), model_->kv_type()),
@@ -219,13 +174,13 @@ serving::ModelSizes EngineStack::model_sizes() const {
   return sizes;
 }
 
-Result<void> EngineStack::make_runner(const ModelSettings& settings,
+Result<void> EngineStack::make_runner(const EngineSettings& settings,
                                       const tensor::MemoryInfo& memory) {
-  MOTLEY_TRY(const serving::StepPlan plan, serving::plan_steps(machine(settings.compute),
-                                                               {.total = memory.total,
-                                                                .available = memory.available,
-                                                                .adapter_bytes = pool_bytes()},
-                                                               model_sizes(), settings.memory));
+  MOTLEY_TRY(const StepPlan plan, plan_steps(machine(settings.compute),
+                                             {.total = memory.total,
+                                              .available = memory.available,
+                                              .adapter_bytes = pool_bytes()},
+                                             model_sizes(), settings.memory));
   runner::Runner::Options options{.max_rows = plan.rows,
                                   .max_sequences = plan.sequences,
                                   .max_tokens = plan.tokens,
@@ -294,7 +249,7 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
 
 std::uint64_t EngineStack::pool_bytes() const { return bytes_of(*pool_); }
 
-Result<void> EngineStack::make_executor(const ModelSettings& settings,
+Result<void> EngineStack::make_executor(const EngineSettings& settings,
                                         const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;
   std::optional<grammar::Tokens> tokens;
@@ -305,7 +260,7 @@ Result<void> EngineStack::make_executor(const ModelSettings& settings,
   return {};
 }
 
-Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings) {
+Result<void> load_adapters(engine::Engine& engine, const EngineSettings& settings) {
   // They load concurrently; if several fail, the first is reported.
   struct Load {
     std::future<Result<void>> answer;
@@ -321,7 +276,7 @@ Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings
     loads.clear();
     return {};
   };
-  for (const AdapterOption& each : settings.adapters) {
+  for (const StartAdapter& each : settings.adapters) {
     // A duplicate name is refused after the first has been loaded.
     if (!names.insert(each.name).second) MOTLEY_TRY_VOID(finish());
     // Shared, because the engine may still hold it when the value has arrived.
@@ -334,4 +289,4 @@ Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings
   return finish();
 }
 
-}  // namespace motley::cli
+}  // namespace motley::serving

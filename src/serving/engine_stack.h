@@ -8,7 +8,6 @@
 #include "base/result.h"
 #include "base/system/clock.h"
 #include "base/system/watchdog.h"
-#include "cli/options/model_settings.h"
 #include "dist/launch_gate.h"
 #include "engine/engine.h"
 #include "engine/replicas/replica.h"
@@ -19,11 +18,13 @@
 #include "model/model.h"
 #include "runner/other_ranks.h"
 #include "runner/runner.h"
+#include "serving/engine_settings.h"
+#include "serving/load_model.h"
 #include "serving/memory_plan.h"
 #include "tensor/device/metered_device.h"
 #include "text/model_text.h"
 
-namespace motley::cli {
+namespace motley::serving {
 
 // The error of memory that an option sizes: where there is no room, its advice names the option.
 Error sized_by(Error error, std::string_view option);
@@ -36,7 +37,7 @@ class EngineStack {
     // On that device; with several ranks, the shard of one of them. May adjust the settings' sizes
     // to the model.
     std::function<Result<std::unique_ptr<model::Model>>(
-        tensor::Device& device, ModelSettings& settings, const ModelRank& rank)>
+        tensor::Device& device, EngineSettings& settings, const ModelRank& rank)>
         model;
     // Empty: their folders.
     std::function<Result<lora::Adapter>(const engine::AdapterSpec&, const lora::BaseView&)> adapter;
@@ -49,14 +50,7 @@ class EngineStack {
   };
 
   // Loads the model and the adapters; logs the backends and the memory.
-  static Result<std::unique_ptr<EngineStack>> load(const ModelSettings& settings,
-                                                   const text::ModelText& text,
-                                                   Watchdog* watchdog = nullptr);
-  static Result<std::unique_ptr<EngineStack>> load(ModelSettings settings, const Source& source);
-  // The model of the settings' folder, adapters of theirs, and grammars. The text must outlive the
-  // stack.
-  static Source from_folder(const ModelSettings& settings, const text::ModelText& text,
-                            Watchdog* watchdog);
+  static Result<std::unique_ptr<EngineStack>> load(EngineSettings settings, const Source& source);
 
   engine::Replica& engine() { return *engine_; }
   const model::Model& model() const { return *model_; }
@@ -67,16 +61,16 @@ class EngineStack {
   EngineStack() = default;
 
   bool on_gpu() const;
-  serving::Machine machine(const ComputeSettings& compute) const;
-  serving::ModelSizes model_sizes() const;
-  Result<void> load_models(ModelSettings& settings, const Source& source);
+  Machine machine(const ComputeSettings& compute) const;
+  ModelSizes model_sizes() const;
+  Result<void> load_models(EngineSettings& settings, const Source& source);
   // `available`, `memory`: the device's memory without the weights.
-  Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
+  Result<void> make_pools(const EngineSettings& settings, std::uint64_t available);
   // Those of the host, behind pools with these options.
-  Result<void> make_host_pools(const ModelSettings& settings, lora::Pool::Options pool);
-  Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
+  Result<void> make_host_pools(const EngineSettings& settings, lora::Pool::Options pool);
+  Result<void> make_runner(const EngineSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
-  Result<void> make_executor(const ModelSettings& settings, const text::ModelText* text);
+  Result<void> make_executor(const EngineSettings& settings, const text::ModelText* text);
   // `before`: the device's memory when it was opened; `weights`: their bytes.
   Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);
 
@@ -95,6 +89,6 @@ class EngineStack {
 };
 
 // Loads those of the settings into an engine, several at a time.
-Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings);
+Result<void> load_adapters(engine::Engine& engine, const EngineSettings& settings);
 
-}  // namespace motley::cli
+}  // namespace motley::serving
