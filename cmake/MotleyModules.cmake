@@ -15,8 +15,9 @@ set(MOTLEY_LEVELS
   model 7
   runner 8  grammar 8
   engine 9
-  server 10
-  cli 11)
+  serving 10
+  server 11
+  cli 12)
 
 function(motley_level module result)
   list(FIND MOTLEY_LEVELS ${module} at)

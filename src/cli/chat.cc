@@ -9,10 +9,11 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
-#include "cli/engine_stack.h"
+#include "cli/engine_stack_source.h"
 #include "cli/input_lines.h"
-#include "cli/options/devices.h"
 #include "cli/signals.h"
+#include "serving/devices.h"
+#include "serving/engine_stack.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -142,11 +143,12 @@ void let_interrupts_through(bool through) {
 
 Result<void> run_chat(const Arguments& arguments, Output output) {
   MOTLEY_TRY(ModelSettings settings, read_model_settings(arguments));
-  MOTLEY_TRY_VOID(require_one_replica(settings.compute, "chat"));
-  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
+  MOTLEY_TRY_VOID(require_one_replica(settings.engine.compute, "chat"));
+  MOTLEY_TRY(settings.engine.compute, serving::choose_devices(std::move(settings.engine.compute)));
   const HeldSignals signals;
   MOTLEY_TRY(const text::ModelText text, load_text(settings));
-  MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, EngineStack::load(settings, text));
+  MOTLEY_TRY(const std::unique_ptr<serving::EngineStack> stack,
+             serving::EngineStack::load(settings.engine, source_of_folder(settings, text)));
   Conversation conversation(stack->engine(), text, settings.special_in_untrusted);
   Screen screen(output);
   Chat chat(stack->engine(), conversation, signals, screen);

@@ -167,12 +167,12 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   const auto read = [&](const std::vector<std::string>& words) {
     return read_compute_settings(Arguments::parse(spec, words).value());
   };
-  const ComputeSettings plain = read({}).value();
+  const serving::ComputeSettings plain = read({}).value();
   EXPECT_FALSE(plain.exact || plain.experts_backend || plain.factors || plain.batch_invariant);
   EXPECT_TRUE(plain.graphs && plain.fusion);
   EXPECT_FALSE(plain.kv_codes);
   EXPECT_EQ(plain.ranks, 1);
-  const ComputeSettings asked =
+  const serving::ComputeSettings asked =
       read({"--compute", "bf16", "--batch-invariant", "--adapter-dtype=fp8", "--experts-backend",
             "reference", "--no-graphs", "--no-fusion"})
           .value();
@@ -199,7 +199,7 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
             "--tp 2");
   EXPECT_EQ(read({"--tp", "1", "--ep", "2"}).error().where(), "--ep");
   EXPECT_EQ(read({"--ep", "0"}).error().where(), "--ep");
-  const ComputeSettings two = read({"--devices", "1,0"}).value();
+  const serving::ComputeSettings two = read({"--devices", "1,0"}).value();
   EXPECT_EQ(two.ranks, 2);
   EXPECT_THAT(two.gpus, testing::ElementsAre(1, 0));
   EXPECT_EQ(two.device.index, 1);
@@ -214,7 +214,7 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   EXPECT_EQ(read({"--tp", "2", "--ranks-over", "nccl"}).value().ranks_over, dist::RanksOver::nccl);
   EXPECT_EQ(read({"--tp", "2", "--ranks-over", "mpi"}).error().where(), "--ranks-over");
   EXPECT_EQ(plain.replicas, 1);
-  const ComputeSettings replicas = read({"--dp", "2", "--devices", "4,1,3,0"}).value();
+  const serving::ComputeSettings replicas = read({"--dp", "2", "--devices", "4,1,3,0"}).value();
   EXPECT_EQ(replicas.replicas, 2);
   EXPECT_EQ(replicas.ranks, 2);
   EXPECT_EQ(read({"--dp", "2", "--devices", "0,1"}).value().ranks, 1);

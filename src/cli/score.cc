@@ -14,13 +14,14 @@
 #include "cli/command.h"
 #include "cli/options/adapter_option.h"
 #include "cli/options/compute_settings.h"
-#include "cli/options/devices.h"
 #include "cli/options/named_folder.h"
 #include "cli/options/option_values.h"
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
 #include "runner/other_ranks.h"
 #include "runner/state_plan.h"
+#include "serving/devices.h"
+#include "serving/load_model.h"
 #include "tensor/device/device.h"
 #include "text/tokenizer.h"
 
@@ -37,8 +38,8 @@ struct Settings {
   fs::path model;
   fs::path input;
   fs::path output;
-  std::vector<AdapterOption> adapters;
-  ComputeSettings compute;
+  std::vector<serving::StartAdapter> adapters;
+  serving::ComputeSettings compute;
   int top = 5;
 };
 
@@ -65,7 +66,8 @@ Result<Settings> read_settings(const Arguments& arguments) {
 Result<std::vector<runner::ScoreLine>> read_lines(const Settings& settings,
                                                   std::int64_t vocabulary) {
   runner::ScoreKnown known{.vocabulary = vocabulary};
-  for (const AdapterOption& adapter : settings.adapters) known.adapters.push_back(adapter.name);
+  for (const serving::StartAdapter& adapter : settings.adapters)
+    known.adapters.push_back(adapter.name);
   std::optional<text::Tokenizer> tokenizer;
   known.encode = [&](std::string_view prompt) -> Result<std::vector<std::int32_t>> {
     if (!tokenizer) {
@@ -108,7 +110,7 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
                               .shards = model.base_view().shards()};
   const ServedBase base(settings.model, {});
   std::uint64_t pages = 0;
-  for (const AdapterOption& each : settings.adapters) {
+  for (const serving::StartAdapter& each : settings.adapters) {
     auto adapter = lora::load_adapter(each.path, each.load, model.base_view());
     if (!adapter.ok()) return std::move(adapter).error().within(cat("adapter ", quote(each.name)));
     base.warn(each.name, each.path, each.load.beneath);
@@ -135,7 +137,7 @@ Result<lora::Mix> mix_of(const runner::ScoreLine& line, const Settings& settings
                          const Adapters& adapters) {
   std::vector<lora::Mix::Part> parts;
   for (const lora::ScaledAdapter& wanted : line.adapters) {
-    const auto at = std::ranges::find(settings.adapters, wanted.name, &AdapterOption::name);
+    const auto at = std::ranges::find(settings.adapters, wanted.name, &serving::StartAdapter::name);
     const auto index = static_cast<std::size_t>(at - settings.adapters.begin());
     parts.push_back({.adapter = adapters.handles[index], .scale = wanted.scale});
   }
@@ -205,22 +207,22 @@ Result<runner::Runner::Options> runner_options(const model::Model& model, tensor
 
 Result<std::unique_ptr<model::Model>> load_models(const Settings& settings, tensor::Device& device,
                                                   runner::OtherRanks* others) {
-  ModelRank rank;
+  serving::ModelRank rank;
   if (others != nullptr) rank.ranks = &others->communicator(0);
   MOTLEY_TRY(std::unique_ptr<model::Model> model,
-             load_model(settings.model, settings.compute, device, rank));
+             serving::load_model(settings.model, settings.compute, device, rank));
   if (others == nullptr) return model;
   MOTLEY_TRY_VOID(others->load_models([&](tensor::Device& theirs, dist::Communicator& ranks) {
-    return load_model(settings.model, settings.compute, theirs,
-                      {&ranks, model->shared_checkpoint()});
+    return serving::load_model(settings.model, settings.compute, theirs,
+                               {&ranks, model->shared_checkpoint()});
   }));
   return model;
 }
 
 Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(Settings settings, read_settings(arguments));
-  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
-  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, open_device(settings.compute));
+  MOTLEY_TRY(settings.compute, serving::choose_devices(std::move(settings.compute)));
+  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, serving::open_device(settings.compute));
   // Lines are checked before the weights are loaded, because the config has the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
@@ -228,7 +230,7 @@ Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(AtomicFile file, AtomicFile::create(settings.output));
 
   MOTLEY_TRY(const std::unique_ptr<runner::OtherRanks> others,
-             make_other_ranks(settings.compute, *device));
+             serving::make_other_ranks(settings.compute, *device));
   MOTLEY_TRY(const std::unique_ptr<model::Model> model,
              load_models(settings, *device, others.get()));
   MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device, others.get()));

@@ -21,16 +21,18 @@
 #include "base/units.h"
 #include "cli/check_prompt.h"
 #include "cli/command.h"
+#include "cli/engine_stack_source.h"
 #include "cli/forced_end.h"
 #include "cli/idle_memory.h"
-#include "cli/options/devices.h"
-#include "cli/served_engines.h"
 #include "cli/signals.h"
-#include "cli/start_log.h"
 #include "engine/adapter_check.h"
 #include "server/early_listener.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
+#include "serving/devices.h"
+#include "serving/memory_plan.h"
+#include "serving/served_engines.h"
+#include "serving/start_log.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -83,7 +85,7 @@ Result<void> read_logprobs(const Arguments& arguments, Settings& settings) {
   constexpr int most = engine::max_prompt_logprobs;
   MOTLEY_TRY(const std::int64_t asked,
              integer_option(arguments, "--max-logprobs", -1, most, engine::max_top_logprobs));
-  settings.model.max_logprobs = asked < 0 ? most : static_cast<int>(asked);
+  settings.model.engine.max_logprobs = asked < 0 ? most : static_cast<int>(asked);
   const std::string* const mode = arguments.value("--logprobs-mode");
   if (mode == nullptr || *mode == "raw_logprobs") return {};
   settings.processed_logprobs = *mode == "processed_logprobs";
@@ -148,7 +150,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
                    "--request-memory", "give bytes, or a number with K, M, G or T");
     settings.request_memory = *read;
   } else if (const auto memory = machine_memory(); memory.ok()) {
-    settings.request_memory = default_request_memory(memory->total);
+    settings.request_memory = serving::default_request_memory(memory->total);
   }
   MOTLEY_TRY_VOID(read_logprobs(arguments, settings));
   settings.strict_fields = arguments.has("--strict-fields");
@@ -319,7 +321,7 @@ std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> fi
 }
 
 // The HTTP server and the watches must outlive the service.
-server::Service::Options service_options(const Settings& settings, ServedEngines& engines,
+server::Service::Options service_options(const Settings& settings, serving::ServedEngines& engines,
                                          const server::HttpServer& http,
                                          const MappedFilesWatch& files, Watchdog* watchdog,
                                          engine::AdapterChecker* checker) {
@@ -329,7 +331,7 @@ server::Service::Options service_options(const Settings& settings, ServedEngines
                       .max_sequence_tokens = engines.engine().max_sequence_tokens(),
                       .keeps_states = engines.engine().keeps_states(),
                       .special_in_untrusted = settings.model.special_in_untrusted,
-                      .max_logprobs = settings.model.max_logprobs,
+                      .max_logprobs = settings.model.engine.max_logprobs,
                       .processed_logprobs = settings.processed_logprobs,
                       .strict_fields = settings.strict_fields,
                       .request_templates = settings.request_templates,
@@ -387,14 +389,15 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   // Sent by mistake or by other tools; the default of each is to end the process.
   for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM}) std::signal(signal, SIG_IGN);
   const HeldSignals signals(HeldSignals::Hangup::asks);
-  MOTLEY_TRY(settings.model.compute, choose_devices(std::move(settings.model.compute)));
+  MOTLEY_TRY(settings.model.engine.compute,
+             serving::choose_devices(std::move(settings.model.engine.compute)));
   const log::Background background;
   ForcedEnd forced_end(signals);
   MemoryReserve reserve;
   raise_file_limit();
   const SteadyClock clock;
   const TimePoint start = clock.now();
-  StartLog parts(clock);
+  serving::StartLog parts(clock);
   const MappedFilesWatch watch;
   MOTLEY_TRY(const text::ModelText text, load_text(settings.model));
   parts.done("tokenizer and templates");
@@ -405,13 +408,14 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   std::optional<Watchdog> watchdog;
   if (settings.watchdog.count() > 0) watchdog.emplace(settings.watchdog, &clock);
   Watchdog* const watching = watchdog ? &*watchdog : nullptr;
-  auto loaded = ServedEngines::load(settings.model, text, watching);
+  auto loaded = serving::ServedEngines::load(settings.model.engine,
+                                             source_of_folder(settings.model, text, watching));
   loading.reset();
   if (!loaded.ok()) {
     http.stop();
     return std::move(loaded).error();
   }
-  const std::unique_ptr<ServedEngines> engines = *std::move(loaded);
+  const std::unique_ptr<serving::ServedEngines> engines = *std::move(loaded);
   std::optional<engine::AdapterChecker> checker;
   if (settings.adapter_check) start_check(text, engines->engine(), checker);
   server::Service service(

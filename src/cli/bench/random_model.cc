@@ -47,7 +47,7 @@ Result<std::vector<int>> parse_ranks(std::string_view text) {
 }
 
 // "2 ranks of ", before the description of the first one's device.
-std::string ranks_of(const ComputeSettings& compute) {
+std::string ranks_of(const serving::ComputeSettings& compute) {
   if (compute.ranks == 1) return "";
   if (compute.expert_groups == 1) return cat(compute.ranks, " ranks of ");
   return cat(compute.ranks, " ranks (experts on ", compute.expert_groups, " groups) of ");
@@ -91,8 +91,8 @@ Result<RandomModelSettings> read_random_model_settings(const Arguments& argument
 }
 
 Result<RandomModel> make_random_model(const RandomModelSettings& settings,
-                                      const ComputeSettings& compute, tensor::Device& device,
-                                      const ModelRank& rank) {
+                                      const serving::ComputeSettings& compute,
+                                      tensor::Device& device, const serving::ModelRank& rank) {
   MOTLEY_TRY(model::Config config, model::shape_config(settings.shape, settings.layers));
   const std::uint64_t bytes = weight_bytes(config, settings.experts);
   MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
@@ -101,7 +101,7 @@ Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                  cat("the weights take ", format_bytes(bytes), ", and ",
                      format_bytes(memory.available), " are left"),
                  device.description(), "use --layers, or --format w4a16");
-  const bool exact = compute.exact.value_or(likes_float32(device));
+  const bool exact = compute.exact.value_or(serving::likes_float32(device));
   const SteadyClock clock;
   const TimePoint start = clock.now();
   RandomModel made;
@@ -116,7 +116,7 @@ Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                                                .ranks = rank.ranks,
                                                .expert_groups = compute.expert_groups,
                                                .tuning = compute.tuning}));
-  check_tuning_suits(*made.model, device);
+  serving::check_tuning_suits(*made.model, device);
   made.description =
       cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
           settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ",

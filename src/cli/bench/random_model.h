@@ -9,9 +9,9 @@
 
 #include "base/result.h"
 #include "cli/options/arguments.h"
-#include "cli/options/compute_settings.h"
 #include "lora/files/random_adapter.h"
 #include "model/model.h"
+#include "serving/load_model.h"
 
 namespace motley::cli {
 
@@ -39,7 +39,7 @@ struct RandomModel {
 
 // Fails before creating weights that do not fit in the device's memory.
 Result<RandomModel> make_random_model(const RandomModelSettings& settings,
-                                      const ComputeSettings& compute, tensor::Device& device,
-                                      const ModelRank& rank = {});
+                                      const serving::ComputeSettings& compute,
+                                      tensor::Device& device, const serving::ModelRank& rank = {});
 
 }  // namespace motley::cli

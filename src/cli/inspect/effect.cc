@@ -6,8 +6,9 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "cli/check_prompt.h"
-#include "cli/options/devices.h"
+#include "cli/engine_stack_source.h"
 #include "engine/adapter_check.h"
+#include "serving/devices.h"
 
 namespace motley::cli {
 namespace {
@@ -29,17 +30,18 @@ void log_warnings_only() {
 }  // namespace
 
 Result<std::unique_ptr<AdapterTrial>> AdapterTrial::start(const std::filesystem::path& base,
-                                                          const ComputeSettings& compute) {
+                                                          const serving::ComputeSettings& compute) {
   log_warnings_only();
   ModelSettings settings{.model = base, .name = "base"};
-  MOTLEY_TRY(settings.compute, choose_devices(compute));
-  settings.compute.graphs = false;
-  settings.max_batch_tokens = rows;
-  settings.kv_memory = kv_bytes;
+  MOTLEY_TRY(settings.engine.compute, serving::choose_devices(compute));
+  settings.engine.compute.graphs = false;
+  settings.engine.memory.max_batch_tokens = rows;
+  settings.engine.memory.kv_memory = kv_bytes;
   MOTLEY_TRY(text::ModelText text, load_text(settings));
   MOTLEY_TRY(std::vector<std::int32_t> prompt, check_prompt(text.tokenizer()));
   std::unique_ptr<AdapterTrial> trial(new AdapterTrial(std::move(text), std::move(prompt)));
-  MOTLEY_TRY(trial->stack_, EngineStack::load(settings, trial->text_));
+  MOTLEY_TRY(trial->stack_,
+             serving::EngineStack::load(settings.engine, source_of_folder(settings, trial->text_)));
   return trial;
 }
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/engine_stack.h"
 #include "cli/inspect/facts.h"
-#include "cli/options/compute_settings.h"
+#include "serving/engine_settings.h"
+#include "serving/engine_stack.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -17,7 +17,7 @@ namespace motley::cli {
 class AdapterTrial {
  public:
   static Result<std::unique_ptr<AdapterTrial>> start(const std::filesystem::path& base,
-                                                     const ComputeSettings& compute);
+                                                     const serving::ComputeSettings& compute);
 
   // Adds the fact "effect" about an adapter that can be loaded.
   void describe(const std::filesystem::path& adapter, Findings& findings);
@@ -30,7 +30,7 @@ class AdapterTrial {
 
   text::ModelText text_;
   std::vector<std::int32_t> prompt_;
-  std::unique_ptr<EngineStack> stack_;  // last: it uses the text
+  std::unique_ptr<serving::EngineStack> stack_;  // last: it uses the text
 };
 
 // The same where no trial could be started.

@@ -143,7 +143,7 @@ std::string describe_findings(const Findings& findings) {
 
 Result<Findings> find_out(const fs::path& path, const Contents& contents,
                           const std::optional<InspectedBase>& base,
-                          const ComputeSettings& settings) {
+                          const serving::ComputeSettings& settings) {
   if (settings.ranks > 1 && contents.kind != "model")
     return Error(ErrorCode::invalid_argument, "only a model is cut over ranks",
                  settings.expert_groups > 1 ? "--ep" : "--tp",
@@ -223,7 +223,7 @@ json::Value json_report(const Contents& contents, const Findings& findings) {
 
 // The base of --model.
 Result<std::optional<InspectedBase>> load_base(const Arguments& arguments,
-                                               const ComputeSettings& settings) {
+                                               const serving::ComputeSettings& settings) {
   const std::string* const model = arguments.value("--model");
   if (model == nullptr) return std::optional<InspectedBase>();
   auto folder = find_model_folder(*model, "serve", arguments.environment().hub);
@@ -243,7 +243,7 @@ Result<void> refused(const fs::path& path, std::string_view what) {
 }
 
 Result<void> inspect_one(const fs::path& path, const Arguments& arguments,
-                         const ComputeSettings& settings, Output output) {
+                         const serving::ComputeSettings& settings, Output output) {
   MOTLEY_TRY(const Contents contents, read_contents(path));
   if (arguments.has("--kernels")) {
     if (contents.kind != "model" || arguments.has("--json"))
@@ -301,7 +301,7 @@ Result<Findings> inspect_adapter_folder(const fs::path& folder,
 
 // A folder of adapters: one line each.
 Result<void> inspect_adapters(const fs::path& path, const std::vector<std::string>& names,
-                              const Arguments& arguments, const ComputeSettings& settings,
+                              const Arguments& arguments, const serving::ComputeSettings& settings,
                               Output output) {
   MOTLEY_TRY(const std::optional<InspectedBase> base, load_base(arguments, settings));
   std::size_t refusals = 0;
@@ -346,7 +346,7 @@ Result<void> inspect(const Arguments& arguments, Output output) {
                  path.empty() ? "no PATH" : "--supported is about no path", "motley inspect",
                  "see motley inspect --help");
   if (path.empty()) return output(supported_tables()), Result<void>();
-  MOTLEY_TRY(const ComputeSettings settings, read_compute_settings(arguments));
+  MOTLEY_TRY(const serving::ComputeSettings settings, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings, "inspect"));
   MOTLEY_TRY(const PathKind kind, path_kind(path));
   const hub::Cache& cache = arguments.environment().hub;

@@ -8,8 +8,10 @@
 
 #include "base/cat.h"
 #include "cli/bench/steps/random_adapters.h"
-#include "cli/options/devices.h"
+#include "cli/options/compute_settings.h"
 #include "runner/runner.h"
+#include "serving/devices.h"
+#include "serving/load_model.h"
 
 namespace motley::cli {
 namespace {
@@ -74,7 +76,7 @@ std::string fold(std::span<const std::string> lines) {
 class Steps {
  public:
   static Result<std::unique_ptr<Steps>> create(const model::Model& model, tensor::Device& device,
-                                               const ComputeSettings& settings) {
+                                               const serving::ComputeSettings& settings) {
     auto made = std::make_unique<Steps>();
     RandomAdapters::Options adapters{
         .count = 1, .ranks = {16}, .factors = model.exact() ? DType::f32 : DType::bf16};
@@ -135,10 +137,11 @@ class Steps {
 }  // namespace
 
 Result<std::string> describe_kernels(const std::filesystem::path& folder,
-                                     const ComputeSettings& settings) {
+                                     const serving::ComputeSettings& settings) {
   MOTLEY_TRY_VOID(require_one_rank(settings, "--kernels"));
-  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, open_device(settings));
-  MOTLEY_TRY(const std::unique_ptr<model::Model> model, load_model(folder, settings, *device));
+  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, serving::open_device(settings));
+  MOTLEY_TRY(const std::unique_ptr<model::Model> model,
+             serving::load_model(folder, settings, *device));
   MOTLEY_TRY(const std::unique_ptr<Steps> steps, Steps::create(*model, *device, settings));
   std::string text = cat(printable(folder.string()), " on ", device->description(), "\n");
   for (const bool adapted : {false, true}) {

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "base/result.h"
-#include "cli/options/compute_settings.h"
+#include "serving/engine_settings.h"
 
 namespace motley::cli {
 
 // The launches of the model's steps on the device, as text: for each launch its ops, and on a GPU
 // its kernels. Loads the model; adapters are random.
 Result<std::string> describe_kernels(const std::filesystem::path& folder,
-                                     const ComputeSettings& settings);
+                                     const serving::ComputeSettings& settings);
 
 }  // namespace motley::cli

@@ -8,13 +8,13 @@
 
 #include "base/system/cpu.h"
 #include "base/units.h"
-#include "cli/options/compute_settings.h"
 #include "dist/thread_ranks.h"
 #include "model/dense_groups.h"
 #include "moe/select.h"
 #include "quant/config.h"
 #include "runner/kv_memory.h"
 #include "server/output/chat_format.h"
+#include "serving/load_model.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -275,7 +275,7 @@ void add_dense_kernels(const model::Model& model, const kernels::Tuning* tuning,
     texts.push_back(to_string(each));
   }
   findings.add("dense_kernels_on_a_gpu", std::move(formats), join(texts, "; "));
-  findings.add("tuning", tuning_name(tuning));
+  findings.add("tuning", serving::tuning_name(tuning));
 }
 
 // The forms of calls and reasoning in its template.
@@ -304,7 +304,7 @@ void add_method(const json::Value& config, Findings& findings) {
 }
 
 // What each rank of several would hold: its shard is loaded, one after the other.
-Result<void> add_ranks(const fs::path& folder, const ComputeSettings& settings,
+Result<void> add_ranks(const fs::path& folder, const serving::ComputeSettings& settings,
                        Findings& findings) {
   const int ranks = settings.ranks;
   dist::ThreadRanks group({.ranks = ranks});
@@ -351,7 +351,7 @@ Result<LoadedModel> load_to_inspect(const fs::path& folder, bool kv_codes) {
 }
 
 Result<Findings> inspect_model(const fs::path& folder, const json::Value& config,
-                               const ComputeSettings& settings) {
+                               const serving::ComputeSettings& settings) {
   Findings findings;
   const auto parsed = model::parse_config(config, printable((folder / "config.json").string()));
   if (!parsed.ok()) {

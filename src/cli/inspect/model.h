@@ -6,8 +6,8 @@
 #include "base/json/json.h"
 #include "base/result.h"
 #include "cli/inspect/facts.h"
-#include "cli/options/compute_settings.h"
 #include "model/model.h"
+#include "serving/engine_settings.h"
 #include "tensor/device/device.h"
 
 namespace motley::cli {
@@ -23,6 +23,6 @@ Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder, bool kv
 // `config` is the folder's config.json. The settings' tuning selects a GPU's kernels; with several
 // ranks the findings say what each would hold.
 Result<Findings> inspect_model(const std::filesystem::path& folder, const json::Value& config,
-                               const ComputeSettings& settings);
+                               const serving::ComputeSettings& settings);
 
 }  // namespace motley::cli

@@ -62,10 +62,10 @@ Result<std::optional<engine::AdapterSpec>> AdapterDir::find(const std::string& n
   return Found(std::move(spec));
 }
 
-Result<std::vector<AdapterOption>> AdapterDir::list() const {
+Result<std::vector<serving::StartAdapter>> AdapterDir::list() const {
   MOTLEY_TRY(std::vector<std::string> names, list_folder(folder_));
   std::ranges::sort(names);
-  std::vector<AdapterOption> adapters;
+  std::vector<serving::StartAdapter> adapters;
   for (const std::string& name : names) {
     const auto found = find(name);
     if (!found.ok())

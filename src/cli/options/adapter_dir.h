@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "cli/options/adapter_option.h"
 #include "engine/requests/adapter_spec.h"
+#include "serving/engine_settings.h"
 
 namespace motley::cli {
 
@@ -26,7 +27,7 @@ class AdapterDir {
 
   const std::filesystem::path& folder() const { return folder_; }
   // All that are whole and fit the base, by name. Logs a warning for each of the others.
-  Result<std::vector<AdapterOption>> list() const;
+  Result<std::vector<serving::StartAdapter>> list() const;
   // Nothing if there is no adapter of that name. An error if there is one that is not whole, does
   // not fit the base, or lies elsewhere.
   Result<std::optional<engine::AdapterSpec>> find(const std::string& name) const;

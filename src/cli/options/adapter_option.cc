@@ -19,7 +19,7 @@ Error wrong(std::string what, std::string fix) {
 }
 
 // Parses an option after the path; false if the text is no option.
-Result<bool> take_option(std::string_view text, AdapterOption& option) {
+Result<bool> take_option(std::string_view text, serving::StartAdapter& option) {
   constexpr std::string_view columns = "b-columns=";
   constexpr std::string_view orientation = "orientation=";
   if (text == "pinned") {
@@ -40,11 +40,11 @@ Result<bool> take_option(std::string_view text, AdapterOption& option) {
 
 std::span<const std::string_view> adapter_option_words() { return words; }
 
-Result<AdapterOption> parse_adapter_option(std::string_view text) {
+Result<serving::StartAdapter> parse_adapter_option(std::string_view text) {
   // An option after the path may have a '=' of its own.
   const std::string_view name = text.substr(0, text.find('='));
   const bool named = name.size() < text.size() && name.find(',') == std::string_view::npos;
-  AdapterOption option;
+  serving::StartAdapter option;
   // Options follow the path, which may contain commas.
   std::string_view path = named ? text.substr(name.size() + 1) : text;
   for (std::size_t comma = path.rfind(','); comma != std::string_view::npos;
@@ -63,11 +63,11 @@ Result<AdapterOption> parse_adapter_option(std::string_view text) {
                cat(named ? "use " : "write NAME=PATH, with a name of ", engine::adapter_name_rule));
 }
 
-Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& arguments) {
-  std::vector<AdapterOption> adapters;
+Result<std::vector<serving::StartAdapter>> read_adapter_options(const Arguments& arguments) {
+  std::vector<serving::StartAdapter> adapters;
   std::vector<std::string_view> options;  // that each is from
-  const auto add = [&](AdapterOption adapter, std::string_view option) -> Result<void> {
-    if (std::ranges::find(adapters, adapter.name, &AdapterOption::name) != adapters.end())
+  const auto add = [&](serving::StartAdapter adapter, std::string_view option) -> Result<void> {
+    if (std::ranges::find(adapters, adapter.name, &serving::StartAdapter::name) != adapters.end())
       return Error(ErrorCode::invalid_argument, cat("adapter ", quote(adapter.name), " twice"),
                    std::string(option), "give each a name of its own");
     adapters.push_back(std::move(adapter));
@@ -75,12 +75,12 @@ Result<std::vector<AdapterOption>> read_adapter_options(const Arguments& argumen
     return {};
   };
   for (const std::string& text : arguments.values("--adapter")) {
-    MOTLEY_TRY(AdapterOption adapter, parse_adapter_option(text));
+    MOTLEY_TRY(serving::StartAdapter adapter, parse_adapter_option(text));
     MOTLEY_TRY_VOID(add(std::move(adapter), "--adapter"));
   }
   for (const std::string& item : arguments.values(lora_modules_option)) {
-    MOTLEY_TRY(std::vector<AdapterOption> modules, parse_lora_modules(item));
-    for (AdapterOption& adapter : modules)
+    MOTLEY_TRY(std::vector<serving::StartAdapter> modules, parse_lora_modules(item));
+    for (serving::StartAdapter& adapter : modules)
       MOTLEY_TRY_VOID(add(std::move(adapter), lora_modules_option));
   }
   for (std::size_t i = 0; i < adapters.size(); ++i) {

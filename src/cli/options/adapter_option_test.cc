@@ -6,12 +6,12 @@ namespace motley::cli {
 namespace {
 
 TEST(AdapterOption, OptionsStandBehindThePathInAnyOrder) {
-  const AdapterOption plain = parse_adapter_option("poet=a/b").value();
+  const serving::StartAdapter plain = parse_adapter_option("poet=a/b").value();
   EXPECT_EQ(plain.name, "poet");
   EXPECT_EQ(plain.path, "a/b");
   EXPECT_FALSE(plain.load.partial);
   EXPECT_FALSE(plain.pinned);
-  const AdapterOption told =
+  const serving::StartAdapter told =
       parse_adapter_option("poet=a,b/c,partial,orientation=swapped,pinned").value();
   EXPECT_EQ(told.path, "a,b/c");
   EXPECT_TRUE(told.load.partial);

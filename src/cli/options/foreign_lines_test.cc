@@ -100,7 +100,7 @@ Result<Started> start(const std::string& name, const Replacements& replacements)
 
 std::vector<std::string> adapters_of(const Started& started) {
   std::vector<std::string> adapters;
-  for (const AdapterOption& each : started.settings.adapters)
+  for (const serving::StartAdapter& each : started.settings.engine.adapters)
     adapters.push_back(cat(each.name, "=", each.path.native()));
   return adapters;
 }
@@ -137,11 +137,11 @@ TEST(ForeignLines, AllKindsOfOptionsAtOnce) {
   EXPECT_EQ(settings.name, "llama-2");
   EXPECT_THAT(settings.aliases, ElementsAre("llama-2-7b"));
   EXPECT_THAT(adapters_of(*started), ElementsAre(cat("one=", cynic), cat("two=", jargon)));
-  EXPECT_EQ(settings.compute.ranks, 1);
-  EXPECT_EQ(settings.compute.exact, false);
-  EXPECT_FALSE(settings.compute.kv_codes);
-  EXPECT_FALSE(settings.compute.graphs);
-  EXPECT_EQ(settings.max_batch_tokens, 256);
+  EXPECT_EQ(settings.engine.compute.ranks, 1);
+  EXPECT_EQ(settings.engine.compute.exact, false);
+  EXPECT_FALSE(settings.engine.compute.kv_codes);
+  EXPECT_FALSE(settings.engine.compute.graphs);
+  EXPECT_EQ(settings.engine.memory.max_batch_tokens, 256);
   EXPECT_THAT(
       started->ignored,
       ElementsAre("--enable-lora", "--max-loras", "--max-lora-rank", "--max-cpu-loras", "-pp",
@@ -157,17 +157,17 @@ TEST(ForeignLines, Trl) {
     const Replacements replacements = {{model, demo}, {"4096", "512"}};
     const auto started = start(name, replacements);
     ASSERT_TRUE(started.ok()) << started.error().message();
-    EXPECT_EQ(started->settings.max_model_len, 512) << name;
-    EXPECT_EQ(started->settings.compute.ranks, 1) << name;
-    EXPECT_EQ(started->settings.compute.replicas, 1) << name;
-    EXPECT_FALSE(started->settings.compute.exact) << name;
+    EXPECT_EQ(started->settings.engine.memory.max_model_len, 512) << name;
+    EXPECT_EQ(started->settings.engine.compute.ranks, 1) << name;
+    EXPECT_EQ(started->settings.engine.compute.replicas, 1) << name;
+    EXPECT_FALSE(started->settings.engine.compute.exact) << name;
   }
 }
 
 TEST(ForeignLines, Axolotl) {
   const auto started = start("axolotl", {{"Qwen/Qwen2.5-0.5B-Instruct", demo}, {"4096", "512"}});
   ASSERT_TRUE(started.ok()) << started.error().message();
-  EXPECT_EQ(started->settings.max_model_len, 512);
+  EXPECT_EQ(started->settings.engine.memory.max_model_len, 512);
   EXPECT_EQ(started->port, "8000");
   EXPECT_THAT(started->ignored,
               ElementsAre("--gpu-memory-utilization", "--enable-prefix-caching", "--enable-lora",

@@ -17,15 +17,15 @@ Error wrong(std::string what, std::string fix = std::string(form)) {
           std::move(fix)};
 }
 
-Result<AdapterOption> checked(std::string_view name, std::string_view path) {
+Result<serving::StartAdapter> checked(std::string_view name, std::string_view path) {
   if (!engine::is_adapter_name(name))
     return wrong(cat("not an adapter's name: ", quote(name)),
                  cat("use ", engine::adapter_name_rule));
   if (path.empty()) return wrong(cat("adapter ", quote(name), " has no path"));
-  return AdapterOption{.name = std::string(name), .path = path};
+  return serving::StartAdapter{.name = std::string(name), .path = path};
 }
 
-Result<AdapterOption> read_object(const json::Value& value) {
+Result<serving::StartAdapter> read_object(const json::Value& value) {
   const json::Object* const object = value.if_object();
   if (object == nullptr) return wrong(cat("not an object: ", json::write(value)));
   std::string_view name;
@@ -46,12 +46,13 @@ Result<AdapterOption> read_object(const json::Value& value) {
 
 }  // namespace
 
-Result<std::vector<AdapterOption>> parse_lora_modules(std::string_view item) {
-  std::vector<AdapterOption> adapters;
+Result<std::vector<serving::StartAdapter>> parse_lora_modules(std::string_view item) {
+  std::vector<serving::StartAdapter> adapters;
   if (!item.starts_with('{') && !item.starts_with('[')) {
     const std::size_t equals = item.find('=');
     if (equals == item.npos) return wrong(cat("not an adapter: ", quote(item)));
-    MOTLEY_TRY(AdapterOption adapter, checked(item.substr(0, equals), item.substr(equals + 1)));
+    MOTLEY_TRY(serving::StartAdapter adapter,
+               checked(item.substr(0, equals), item.substr(equals + 1)));
     adapters.push_back(std::move(adapter));
     return adapters;
   }
@@ -60,7 +61,7 @@ Result<std::vector<AdapterOption>> parse_lora_modules(std::string_view item) {
   const std::span<const json::Value> objects =
       list != nullptr ? std::span(*list) : std::span(&value, 1);
   for (const json::Value& each : objects) {
-    MOTLEY_TRY(AdapterOption adapter, read_object(each));
+    MOTLEY_TRY(serving::StartAdapter adapter, read_object(each));
     adapters.push_back(std::move(adapter));
   }
   return adapters;

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "cli/options/adapter_option.h"
+#include "serving/engine_settings.h"
 
 namespace motley::cli {
 
@@ -12,6 +13,6 @@ inline constexpr std::string_view lora_modules_option = "--lora-modules";
 
 // An item of vLLM's --lora-modules: NAME=PATH, a JSON object {"name", "path", "base_model_name",
 // "is_3d_lora_weight"}, or a list of such objects. Paths may hold commas.
-Result<std::vector<AdapterOption>> parse_lora_modules(std::string_view item);
+Result<std::vector<serving::StartAdapter>> parse_lora_modules(std::string_view item);
 
 }  // namespace motley::cli

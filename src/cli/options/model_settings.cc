@@ -26,10 +26,10 @@ constexpr std::int64_t min_model_len = 16;  // a page of keys and values
 constexpr std::int64_t max_model_len = std::int64_t{1} << 40;
 constexpr std::string_view state_snapshots_option = "--state-snapshots";
 
-Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
-                                                 const ModelSettings& settings) {
-  MOTLEY_TRY(std::vector<AdapterOption> adapters, read_adapter_options(arguments));
-  for (const AdapterOption& adapter : adapters) {
+Result<std::vector<serving::StartAdapter>> read_adapters(const Arguments& arguments,
+                                                         const ModelSettings& settings) {
+  MOTLEY_TRY(std::vector<serving::StartAdapter> adapters, read_adapter_options(arguments));
+  for (const serving::StartAdapter& adapter : adapters) {
     if (adapter.name == settings.name ||
         std::ranges::find(settings.aliases, adapter.name) != settings.aliases.end())
       return wrong_option(cat("adapter ", quote(adapter.name), " has the base's name"), "--adapter",
@@ -49,17 +49,18 @@ Result<void> read_adapter_dir(const Arguments& arguments, ModelSettings& setting
       return base.check(adapter, beneath);
     };
   MOTLEY_TRY(settings.adapter_dir, AdapterDir::open(*folder, std::move(fits_base)));
-  MOTLEY_TRY(std::vector<AdapterOption> found, settings.adapter_dir->list());
+  MOTLEY_TRY(std::vector<serving::StartAdapter> found, settings.adapter_dir->list());
   const std::vector<std::string> names = settings.names();
-  for (AdapterOption& adapter : found) {
-    const bool named = std::ranges::find(settings.adapters, adapter.name, &AdapterOption::name) !=
-                       settings.adapters.end();
+  for (serving::StartAdapter& adapter : found) {
+    const bool named =
+        std::ranges::find(settings.engine.adapters, adapter.name, &serving::StartAdapter::name) !=
+        settings.engine.adapters.end();
     if (named) continue;
     if (std::ranges::find(names, adapter.name) != names.end())
       log::warning("adapter.left_out",
                    {{"adapter", adapter.name}, {"reason", "the base has that name"}});
     else
-      settings.adapters.push_back(std::move(adapter));
+      settings.engine.adapters.push_back(std::move(adapter));
   }
   return {};
 }
@@ -75,7 +76,8 @@ Result<TemplateOption> read_template(std::string_view text, const ModelSettings&
   if (equals != std::string_view::npos) {
     const bool base = name == settings.name;
     const bool adapter =
-        std::ranges::find(settings.adapters, name, &AdapterOption::name) != settings.adapters.end();
+        std::ranges::find(settings.engine.adapters, name, &serving::StartAdapter::name) !=
+        settings.engine.adapters.end();
     if (base || adapter) option.file = text.substr(equals + 1);
     if (adapter) option.adapter = name;
   }
@@ -134,21 +136,21 @@ Result<void> read_names(const Arguments& arguments, ModelSettings& settings) {
 Result<void> read_max_model_len(const Arguments& arguments, ModelSettings& settings) {
   const std::string* const text = arguments.value(max_model_len_option);
   if (text == nullptr) return {};
-  MOTLEY_TRY(settings.max_model_len, parse_max_model_len(*text));
-  if (!settings.max_model_len || settings.model.empty()) return {};
+  MOTLEY_TRY(settings.engine.memory.max_model_len, parse_max_model_len(*text));
+  if (!settings.engine.memory.max_model_len || settings.model.empty()) return {};
   const auto config = model::read_config(settings.model);
   if (!config.ok()) return {};  // loading says why
-  return check_max_model_len(settings.max_model_len, config->max_positions);
+  return serving::check_max_model_len(settings.engine.memory.max_model_len, config->max_positions);
 }
 
 Result<void> read_state_snapshots(const Arguments& arguments, ModelSettings& settings) {
   const std::string* const text = arguments.value(state_snapshots_option);
   if (text == nullptr) return {};
   if (*text == "off") {
-    settings.state_snapshots = 0;
+    settings.engine.memory.state_snapshots = 0;
     return {};
   }
-  MOTLEY_TRY(settings.state_snapshots,
+  MOTLEY_TRY(settings.engine.memory.state_snapshots,
              parse_number(*text, state_snapshots_option, 1, max_model_len));
   return {};
 }
@@ -179,13 +181,6 @@ Result<std::optional<std::int64_t>> parse_max_model_len(std::string_view text) {
     return wrong_option(cat("not a number of tokens: ", quote(text)), max_model_len_option,
                         cat("use ", min_model_len, " or more, as in 32768 or 32K, or auto"));
   return std::optional(static_cast<std::int64_t>(tokens));
-}
-
-Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions) {
-  if (!asked || *asked <= max_positions) return {};
-  return wrong_option(cat(*asked, " tokens are more than the ", max_positions,
-                          " that the model's config.json allows"),
-                      max_model_len_option, cat("use ", max_positions, " or less, or auto"));
 }
 
 std::vector<OptionSpec> model_option_specs() {
@@ -246,24 +241,26 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
                find_model_folder(settings.model, arguments.command(), arguments.environment().hub));
   }
   MOTLEY_TRY_VOID(read_names(arguments, settings));
-  MOTLEY_TRY(settings.adapters, read_adapters(arguments, settings));
+  MOTLEY_TRY(settings.engine.adapters, read_adapters(arguments, settings));
   MOTLEY_TRY_VOID(read_adapter_dir(arguments, settings));
   MOTLEY_TRY(settings.templates, read_templates(arguments, settings));
-  MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
+  MOTLEY_TRY(settings.engine.compute, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(read_max_model_len(arguments, settings));
   if (arguments.has("--max-batch-tokens")) {
-    MOTLEY_TRY(settings.max_batch_tokens,
+    MOTLEY_TRY(settings.engine.memory.max_batch_tokens,
                integer_option(arguments, "--max-batch-tokens", 1, max_batch_tokens, 0));
   }
-  MOTLEY_TRY(settings.adapter_memory, read_size(arguments, "--adapter-memory"));
-  MOTLEY_TRY(settings.adapter_host_memory, read_size(arguments, "--adapter-host-memory"));
-  MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
-  MOTLEY_TRY(settings.state_memory, read_size(arguments, "--state-memory"));
+  MOTLEY_TRY(settings.engine.memory.adapter_memory, read_size(arguments, "--adapter-memory"));
+  MOTLEY_TRY(settings.engine.memory.adapter_host_memory,
+             read_size(arguments, "--adapter-host-memory"));
+  MOTLEY_TRY(settings.engine.memory.kv_memory, read_size(arguments, "--kv-memory"));
+  MOTLEY_TRY(settings.engine.memory.state_memory, read_size(arguments, "--state-memory"));
   MOTLEY_TRY_VOID(read_state_snapshots(arguments, settings));
-  MOTLEY_TRY(settings.max_queue,
-             integer_option(arguments, "--max-queue", 0, max_queue, settings.max_queue));
-  MOTLEY_TRY(settings.max_adapters,
-             integer_option(arguments, "--max-adapters", 1, max_adapters, settings.max_adapters));
+  MOTLEY_TRY(settings.engine.max_queue,
+             integer_option(arguments, "--max-queue", 0, max_queue, settings.engine.max_queue));
+  MOTLEY_TRY(
+      settings.engine.max_adapters,
+      integer_option(arguments, "--max-adapters", 1, max_adapters, settings.engine.max_adapters));
   settings.special_in_untrusted = arguments.has("--hf-special-text");
   return settings;
 }

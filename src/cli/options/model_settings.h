@@ -11,7 +11,7 @@
 #include "cli/options/adapter_option.h"
 #include "cli/options/arguments.h"
 #include "cli/options/compute_settings.h"
-#include "engine/requests/request.h"
+#include "serving/engine_settings.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -33,22 +33,10 @@ struct ModelSettings {
     all.insert(all.end(), aliases.begin(), aliases.end());
     return all;
   }
-  std::vector<AdapterOption> adapters = {};
-  std::optional<AdapterDir> adapter_dir = {};  // its adapters are among these
+  std::optional<AdapterDir> adapter_dir = {};  // its adapters are among the engine's
   std::vector<TemplateOption> templates = {};
-  ComputeSettings compute = {};
-  std::optional<std::int64_t> max_model_len = {};         // tokens; nothing: as many as possible
-  std::optional<std::int64_t> max_batch_tokens = {};      // nothing: chosen by device
-  std::optional<std::uint64_t> adapter_memory = {};       // bytes
-  std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's memory
-  std::optional<std::uint64_t> kv_memory = {};            // bytes
-  // Of a model that keeps states; nothing: not given.
-  std::optional<std::uint64_t> state_memory = {};    // bytes, of slots and snapshots
-  std::optional<std::int64_t> state_snapshots = {};  // one every so many positions; 0: none
-  std::int64_t max_queue = 1024;
-  std::int64_t max_adapters = 10'000;
-  int max_logprobs = engine::max_top_logprobs;  // alternatives to a token that may be asked for
   bool special_in_untrusted = false;
+  serving::EngineSettings engine = {};
 };
 
 // The options that set them.
@@ -61,9 +49,6 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments);
 
 // The value of --max-model-len: a number, 32K (1024) or 32k (1000); "auto" and -1: nothing.
 Result<std::optional<std::int64_t>> parse_max_model_len(std::string_view text);
-
-// Refuses more than a model has positions.
-Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions);
 
 // The model's text, with the templates that the settings name.
 Result<text::ModelText> load_text(const ModelSettings& settings);

@@ -30,19 +30,19 @@ TEST(MaxModelLen, IsReadAsVllmReadsIt) {
 }
 
 TEST(MaxModelLen, IsAtMostWhatTheModelCanDo) {
-  EXPECT_EQ(read({"--max-model-len", "1K"})->max_model_len, 1024);
-  EXPECT_EQ(read({"--max-model-len", "auto"})->max_model_len, std::nullopt);
+  EXPECT_EQ(read({"--max-model-len", "1K"})->engine.memory.max_model_len, 1024);
+  EXPECT_EQ(read({"--max-model-len", "auto"})->engine.memory.max_model_len, std::nullopt);
   EXPECT_EQ(read({"--max-model-len", "1025"}).error().message(),
             "1025 tokens are more than the 1024 that the model's config.json allows "
             "(--max-model-len): use 1024 or less, or auto");
 }
 
 TEST(StateSnapshots, AreEverySoManyTokensOrOff) {
-  EXPECT_EQ(read({})->state_snapshots, std::nullopt);
-  EXPECT_EQ(read({"--state-snapshots", "1024"})->state_snapshots, 1024);
-  EXPECT_EQ(read({"--state-snapshots", "off"})->state_snapshots, 0);
+  EXPECT_EQ(read({})->engine.memory.state_snapshots, std::nullopt);
+  EXPECT_EQ(read({"--state-snapshots", "1024"})->engine.memory.state_snapshots, 1024);
+  EXPECT_EQ(read({"--state-snapshots", "off"})->engine.memory.state_snapshots, 0);
   EXPECT_EQ(read({"--state-snapshots", "0"}).error().where(), "--state-snapshots");
-  EXPECT_EQ(read({"--state-memory", "3M"})->state_memory, 3 << 20);
+  EXPECT_EQ(read({"--state-memory", "3M"})->engine.memory.state_memory, 3 << 20);
 }
 
 TEST(ModelNames, TheFirstIsTheBasesAndTheOthersAreAliases) {
@@ -65,11 +65,11 @@ TEST(LoraModules, AreAdaptersInVllmsForms) {
             R"([{"name": "b", "path": ")" + jargon + R"(", "is_3d_lora_weight": true}])",
             "--adapter", "c=" + cynic})
           .value();
-  ASSERT_EQ(settings.adapters.size(), 3U);
-  EXPECT_EQ(settings.adapters[0].name, "c");
-  EXPECT_EQ(settings.adapters[1].name, "a");
-  EXPECT_EQ(settings.adapters[2].name, "b");
-  EXPECT_EQ(settings.adapters[2].path, jargon);
+  ASSERT_EQ(settings.engine.adapters.size(), 3U);
+  EXPECT_EQ(settings.engine.adapters[0].name, "c");
+  EXPECT_EQ(settings.engine.adapters[1].name, "a");
+  EXPECT_EQ(settings.engine.adapters[2].name, "b");
+  EXPECT_EQ(settings.engine.adapters[2].path, jargon);
   for (const std::string& wrong :
        {std::string("a="), std::string("="), std::string("{"), std::string("[1]"),
         std::string(R"({"name": "a"})"), std::string(R"({"name": 1, "path": "p"})"),

@@ -171,7 +171,7 @@ TEST_F(NamedFolder, AnAdapterMayBeARepository) {
   EXPECT_EQ(adapter_named("acme/cynic,pined"),
             "'pined' is no option of an adapter (--adapter a): did you mean pinned?");
   EXPECT_THAT(model_named("acme/cynic"), HasSubstr("motley serve BASE --adapter acme/cynic="));
-  const AdapterOption named = parse_adapter_option("x=acme/cynic@refs/pr/1,pinned").value();
+  const serving::StartAdapter named = parse_adapter_option("x=acme/cynic@refs/pr/1,pinned").value();
   EXPECT_EQ(named.path, "acme/cynic@refs/pr/1");
   EXPECT_TRUE(named.pinned);
   // Without NAME= it has the repository's, without the revision.
@@ -338,10 +338,10 @@ TEST_F(NamedFolder, ScoreOpensItsOutputBeforeItLoadsAModel) {
 
 TEST_F(NamedFolder, AnAdapterMayHaveItsFoldersName) {
   put_adapter("runs/cynic");
-  const AdapterOption plain = parse_adapter_option(at("runs/cynic")).value();
+  const serving::StartAdapter plain = parse_adapter_option(at("runs/cynic")).value();
   EXPECT_EQ(plain.name, "cynic");
   EXPECT_EQ(plain.path, at("runs/cynic"));
-  const AdapterOption with_options =
+  const serving::StartAdapter with_options =
       parse_adapter_option(cat(at("runs/cynic"), "/,pinned,orientation=swapped")).value();
   EXPECT_EQ(with_options.name, "cynic");
   EXPECT_TRUE(with_options.pinned);

@@ -12,11 +12,13 @@
 #include "cli/bench/load/run.h"
 #include "cli/bench/load/url_target.h"
 #include "cli/bench/random_model.h"
-#include "cli/engine_stack.h"
-#include "cli/options/devices.h"
+#include "cli/options/model_settings.h"
 #include "cli/options/option_values.h"
 #include "lora/files/random_adapter.h"
 #include "lora/pages/pool.h"
+#include "serving/devices.h"
+#include "serving/engine_stack.h"
+#include "serving/load_model.h"
 
 namespace motley::cli {
 namespace {
@@ -220,15 +222,17 @@ Result<void> load_url(const Arguments& arguments, const Settings& settings, Outp
 Result<void> load_model_folder(const Arguments& arguments, const Settings& settings,
                                Output output) {
   MOTLEY_TRY(ModelSettings model, read_model_settings(arguments));
-  MOTLEY_TRY_VOID(require_one_replica(model.compute, "bench"));
-  MOTLEY_TRY(model.compute, choose_devices(std::move(model.compute)));
-  const auto from_folder = [](tensor::Device& device, ModelSettings& of, const ModelRank& rank) {
-    return load_model(of.model, of.compute, device, rank);
+  MOTLEY_TRY_VOID(require_one_replica(model.engine.compute, "bench"));
+  MOTLEY_TRY(model.engine.compute, serving::choose_devices(std::move(model.engine.compute)));
+  const auto from_folder = [&](tensor::Device& device, serving::EngineSettings& engine,
+                               const serving::ModelRank& rank) {
+    return serving::load_model(model.model, engine.compute, device, rank);
   };
-  MOTLEY_TRY(const std::unique_ptr<EngineStack> stack,
-             EngineStack::load(model, {.model = from_folder, .adapter = {}}));
+  MOTLEY_TRY(const std::unique_ptr<serving::EngineStack> stack,
+             serving::EngineStack::load(model.engine, {.model = from_folder, .adapter = {}}));
   std::vector<std::string> adapters;
-  for (const AdapterOption& adapter : model.adapters) adapters.push_back(adapter.name);
+  for (const serving::StartAdapter& adapter : model.engine.adapters)
+    adapters.push_back(adapter.name);
   EngineTarget target(stack->engine(), adapters, stack->config().vocabulary);
   Loads loads(settings, output);
   loads.say(cat(model.name, "; ", describe(settings.shape, adapters.size())));
@@ -238,7 +242,7 @@ Result<void> load_model_folder(const Arguments& arguments, const Settings& setti
 
 // A random model with random adapters, with memory for all of them or for fewer.
 struct RandomLoad {
-  ModelSettings stack;
+  serving::EngineSettings stack;
   RandomModelSettings model;
   std::size_t adapters = 0;
   std::vector<std::int64_t> in_memory;  // a load for each
@@ -246,9 +250,10 @@ struct RandomLoad {
 
 Result<RandomLoad> read_random_load(const Arguments& arguments) {
   RandomLoad load;
-  MOTLEY_TRY(load.stack, read_model_settings(arguments));
+  MOTLEY_TRY(ModelSettings settings, read_model_settings(arguments));
+  load.stack = std::move(settings.engine);
   MOTLEY_TRY_VOID(require_one_replica(load.stack.compute, "bench"));
-  MOTLEY_TRY(load.stack.compute, choose_devices(std::move(load.stack.compute)));
+  MOTLEY_TRY(load.stack.compute, serving::choose_devices(std::move(load.stack.compute)));
   MOTLEY_TRY(load.model, read_random_model_settings(arguments));
   if (const std::string* const text = arguments.value("--adapters")) {
     MOTLEY_TRY(const std::int64_t count, parse_number(*text, "--adapters", 0, max_adapters));
@@ -268,10 +273,12 @@ std::size_t number_of(const std::string& adapter) {
   return number;
 }
 
-Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
-                                                       std::int64_t in_memory, Loads& loads) {
-  const auto make_model = [&](tensor::Device& device, ModelSettings& stack,
-                              const ModelRank& rank) -> Result<std::unique_ptr<model::Model>> {
+Result<std::unique_ptr<serving::EngineStack>> make_random_stack(const RandomLoad& load,
+                                                                std::int64_t in_memory,
+                                                                Loads& loads) {
+  const auto make_model =
+      [&](tensor::Device& device, serving::EngineSettings& stack,
+          const serving::ModelRank& rank) -> Result<std::unique_ptr<model::Model>> {
     MOTLEY_TRY(RandomModel made, make_random_model(load.model, stack.compute, device, rank));
     if (rank.ranks != nullptr && rank.ranks->rank() > 0) return std::move(made.model);
     loads.say(made.description);
@@ -286,21 +293,22 @@ Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
       most = std::max(
           most, lora::Pool::pages_of(
                     lora::random_adapter(made.model->base_view(), load.model.adapter(i)), pages));
-    stack.adapter_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
-                           static_cast<std::uint64_t>(std::max<std::int64_t>(in_memory, 1));
-    if (!stack.adapter_host_memory)
-      stack.adapter_host_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
-                                  std::max<std::size_t>(load.adapters, 1) *
-                                  static_cast<std::uint64_t>(stack.compute.ranks);
+    stack.memory.adapter_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
+                                  static_cast<std::uint64_t>(std::max<std::int64_t>(in_memory, 1));
+    if (!stack.memory.adapter_host_memory)
+      stack.memory.adapter_host_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
+                                         std::max<std::size_t>(load.adapters, 1) *
+                                         static_cast<std::uint64_t>(stack.compute.ranks);
     return std::move(made.model);
   };
   const auto make_adapter = [&](const engine::AdapterSpec& spec,
                                 const lora::BaseView& base) -> Result<lora::Adapter> {
     return lora::random_adapter(base, load.model.adapter(number_of(spec.name)));
   };
-  ModelSettings stack = load.stack;
+  serving::EngineSettings stack = load.stack;
   for (std::size_t i = 0; i < load.adapters; ++i) stack.adapters.push_back({.name = cat(i)});
-  return EngineStack::load(std::move(stack), {.model = make_model, .adapter = make_adapter});
+  return serving::EngineStack::load(std::move(stack),
+                                    {.model = make_model, .adapter = make_adapter});
 }
 
 Result<void> load_random_model(const Arguments& arguments, const Settings& settings,
@@ -311,7 +319,8 @@ Result<void> load_random_model(const Arguments& arguments, const Settings& setti
   std::vector<std::string> names;
   for (std::size_t i = 0; i < load.adapters; ++i) names.push_back(cat(i));
   for (const std::int64_t in_memory : load.in_memory) {
-    MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, make_random_stack(load, in_memory, loads));
+    MOTLEY_TRY(const std::unique_ptr<serving::EngineStack> stack,
+               make_random_stack(load, in_memory, loads));
     EngineTarget target(stack->engine(), names, stack->config().vocabulary);
     loads.run(target, &stack->engine(), in_memory);
   }

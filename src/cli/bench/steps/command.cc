@@ -13,9 +13,10 @@
 #include "cli/bench/steps/peers.h"
 #include "cli/bench/steps/step_timer.h"
 #include "cli/options/compute_settings.h"
-#include "cli/options/devices.h"
 #include "cli/options/option_values.h"
 #include "kernels/tuning/candidates.h"
+#include "serving/devices.h"
+#include "serving/load_model.h"
 #include "tensor/device/device.h"
 
 namespace motley::cli {
@@ -32,7 +33,7 @@ constexpr double uneven = 0.02;
 
 struct Settings {
   RandomModelSettings model;
-  ComputeSettings compute;
+  serving::ComputeSettings compute;
   std::int64_t context = 1024;
   // Including sizes between those of captured steps.
   std::vector<std::int64_t> batches = {1, 8, 9, 17, 24, 32, 33, 64, 128, 256};
@@ -69,7 +70,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.model, read_random_model_settings(arguments));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings.compute, "bench"));
-  MOTLEY_TRY(settings.compute, choose_devices(std::move(settings.compute)));
+  MOTLEY_TRY(settings.compute, serving::choose_devices(std::move(settings.compute)));
   if (const std::string* const text = arguments.value("--context")) {
     MOTLEY_TRY(settings.context, parse_number(*text, "--context", 1, 1 << 20));
   }
@@ -147,13 +148,13 @@ class Bench {
 };
 
 Result<void> Bench::load() {
-  MOTLEY_TRY(device_, open_device(settings_.compute));
+  MOTLEY_TRY(device_, serving::open_device(settings_.compute));
   if (device_->id().kind == tensor::DeviceKind::cuda) {
     MOTLEY_TRY(const kernels::cuda::Card card, kernels::cuda::card_of(device_->id().index));
     card_ = card.name;
   }
-  MOTLEY_TRY(others_, make_other_ranks(settings_.compute, *device_));
-  ModelRank rank;
+  MOTLEY_TRY(others_, serving::make_other_ranks(settings_.compute, *device_));
+  serving::ModelRank rank;
   if (others_ != nullptr) rank.ranks = &others_->communicator(0);
   MOTLEY_TRY(RandomModel made,
              make_random_model(settings_.model, settings_.compute, *device_, rank));

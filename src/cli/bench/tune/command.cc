@@ -13,10 +13,12 @@
 #include "cli/bench/random_model.h"
 #include "cli/bench/tune/dense_tuner.h"
 #include "cli/bench/tune/expert_tuner.h"
-#include "cli/options/devices.h"
+#include "cli/options/compute_settings.h"
 #include "cli/options/named_folder.h"
 #include "cli/options/option_values.h"
 #include "kernels/tuning/candidates.h"
+#include "serving/devices.h"
+#include "serving/load_model.h"
 
 namespace motley::cli {
 namespace {
@@ -29,9 +31,9 @@ std::string today() {
              two(static_cast<unsigned>(date.day())));
 }
 
-Result<std::unique_ptr<tensor::Device>> open_gpu(const ComputeSettings& settings) {
+Result<std::unique_ptr<tensor::Device>> open_gpu(const serving::ComputeSettings& settings) {
   MOTLEY_TRY_VOID(require_one_rank(settings, "--tune"));
-  MOTLEY_TRY(std::unique_ptr<tensor::Device> device, open_device(settings));
+  MOTLEY_TRY(std::unique_ptr<tensor::Device> device, serving::open_device(settings));
   if (device->id().kind == tensor::DeviceKind::cpu)
     return Error(ErrorCode::invalid_argument,
                  "measures the kernels of a GPU, and this would run on a CPU", "--tune",
@@ -40,13 +42,13 @@ Result<std::unique_ptr<tensor::Device>> open_gpu(const ComputeSettings& settings
 }
 
 Result<std::unique_ptr<model::Model>> load(const Arguments& arguments,
-                                           const ComputeSettings& settings,
+                                           const serving::ComputeSettings& settings,
                                            tensor::Device& device) {
   if (!arguments.has("--shape")) {
     MOTLEY_TRY(const std::filesystem::path folder,
                find_model_folder(arguments.positional(0), arguments.command(),
                                  arguments.environment().hub));
-    return load_model(folder, settings, device);
+    return serving::load_model(folder, settings, device);
   }
   MOTLEY_TRY(const RandomModelSettings random, read_random_model_settings(arguments));
   MOTLEY_TRY(RandomModel made, make_random_model(random, settings, device));
@@ -113,7 +115,7 @@ Result<void> run_bench_tune(const Arguments& arguments, Output output) {
   const std::string* const path = arguments.value("--output");
   if (path == nullptr)
     return wrong_option("no file to write", "--output", "name one for the measured thresholds");
-  MOTLEY_TRY(ComputeSettings settings, read_compute_settings(arguments));
+  MOTLEY_TRY(serving::ComputeSettings settings, read_compute_settings(arguments));
   MOTLEY_TRY_VOID(require_one_replica(settings, "tuning"));
   MOTLEY_TRY_VOID(require_one_rank(settings, "tuning"));
   if (settings.exact.value_or(false))

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/system/clock.h"
 
-namespace motley::cli {
+namespace motley::serving {
 
 // Logs the duration of each part of the start.
 class StartLog {
@@ -24,4 +24,4 @@ class StartLog {
   TimePoint last_;
 };
 
-}  // namespace motley::cli
+}  // namespace motley::serving

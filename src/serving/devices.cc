@@ -1,19 +1,23 @@
-#include "cli/options/devices.h"
+#include "serving/devices.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/cpu.h"
-#include "cli/options/option_values.h"
 #include "dist/nccl_library.h"
 
-namespace motley::cli {
+namespace motley::serving {
 namespace {
+
+Error wrong(std::string what, std::string_view option, std::string fix) {
+  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
+}
 
 // Ranks of all replicas have equal shares.
 int threads_of_rank(const ComputeSettings& settings) {
@@ -60,15 +64,14 @@ Result<std::vector<int>> gpus_of_ranks(const ComputeSettings& settings, int gpus
   if (!settings.gpus.empty()) {
     for (const int gpu : settings.gpus)
       if (gpu >= gpus_here)
-        return wrong_option(
-            cat("names GPU ", gpu, ", and this host has ", gpus_here, ", numbered from 0"),
-            "--devices", "name those that are there");
+        return wrong(cat("names GPU ", gpu, ", and this host has ", gpus_here, ", numbered from 0"),
+                     "--devices", "name those that are there");
     return settings.gpus;
   }
   const int wanted = settings.ranks * settings.replicas;
   if (wanted > gpus_here)
-    return wrong_option(cat(demand(settings), ", and this host has ", gpus_here),
-                        option_of(settings), "use fewer, or --device cpu");
+    return wrong(cat(demand(settings), ", and this host has ", gpus_here), option_of(settings),
+                 "use fewer, or --device cpu");
   std::vector<int> first(static_cast<std::size_t>(wanted));
   std::iota(first.begin(), first.end(), 0);
   return first;
@@ -85,10 +88,10 @@ Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(
     std::shared_ptr<dist::LaunchGate> gate) {
   const bool on_gpus = first.id().kind != tensor::DeviceKind::cpu;
   if (!on_gpus && settings.ranks_over != dist::RanksOver::automatic)
-    return wrong_option("ranks on a CPU exchange numbers over the host's memory", "--ranks-over",
-                        "leave it out");
+    return wrong("ranks on a CPU exchange numbers over the host's memory", "--ranks-over",
+                 "leave it out");
   if (settings.ranks == 1 && settings.ranks_over != dist::RanksOver::automatic)
-    return wrong_option("one rank exchanges nothing", "--ranks-over", "leave it out, or use --tp");
+    return wrong("one rank exchanges nothing", "--ranks-over", "leave it out, or use --tp");
   if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
   runner::OtherRanks::Options options{
       .ranks = settings.ranks, .threads = threads_of_rank(settings), .over = settings.ranks_over};
@@ -111,4 +114,4 @@ ComputeSettings settings_of_replica(ComputeSettings settings, int replica) {
   return settings;
 }
 
-}  // namespace motley::cli
+}  // namespace motley::serving

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/options/compute_settings.h"
 #include "dist/launch_gate.h"
 #include "runner/other_ranks.h"
+#include "serving/engine_settings.h"
 #include "tensor/device/device.h"
 
 // Which devices the ranks of all replicas have.
-namespace motley::cli {
+namespace motley::serving {
 
 // Decides what the settings leave open: whether several ranks are on GPUs, and on which. Refuses
 // more GPUs than there are. Call it before anything is loaded, and before other threads run: it
@@ -32,4 +32,4 @@ Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(
 // The settings of one replica: its part of the GPUs.
 ComputeSettings settings_of_replica(ComputeSettings settings, int replica);
 
-}  // namespace motley::cli
+}  // namespace motley::serving

@@ -1,13 +1,13 @@
-#include "cli/served_engines.h"
+#include "serving/served_engines.h"
 
 #include <utility>
 
 #include "base/cat.h"
 #include "base/log.h"
-#include "cli/options/devices.h"
 #include "dist/launch_gate.h"
+#include "serving/devices.h"
 
-namespace motley::cli {
+namespace motley::serving {
 namespace {
 
 // Its part of the places for waiting requests.
@@ -17,21 +17,19 @@ std::int64_t queue_of_replica(std::int64_t max_queue, int replica, int replicas)
 
 }  // namespace
 
-Result<std::unique_ptr<ServedEngines>> ServedEngines::load(const ModelSettings& settings,
-                                                           const text::ModelText& text,
-                                                           Watchdog* watchdog) {
+Result<std::unique_ptr<ServedEngines>> ServedEngines::load(const EngineSettings& settings,
+                                                           EngineStack::Source source) {
   std::unique_ptr<ServedEngines> served(new ServedEngines);
   const int replicas = settings.compute.replicas;
   if (replicas == 1) {
-    MOTLEY_TRY(std::unique_ptr<EngineStack> stack, EngineStack::load(settings, text, watchdog));
+    MOTLEY_TRY(std::unique_ptr<EngineStack> stack, EngineStack::load(settings, source));
     served->stacks_.push_back(std::move(stack));
     return served;
   }
-  EngineStack::Source source = EngineStack::from_folder(settings, text, watchdog);
   source.gate = std::make_shared<dist::LaunchGate>();
   std::vector<engine::Replica*> engines;
   for (int i = 0; i < replicas; ++i) {
-    ModelSettings own = settings;
+    EngineSettings own = settings;
     own.adapters.clear();
     own.compute = settings_of_replica(settings.compute, i);
     own.max_queue = queue_of_replica(settings.max_queue, i, replicas);
@@ -53,4 +51,4 @@ engine::Engine& ServedEngines::engine() {
   return stacks_.front()->engine();
 }
 
-}  // namespace motley::cli
+}  // namespace motley::serving

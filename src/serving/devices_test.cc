@@ -1,9 +1,9 @@
-#include "cli/options/devices.h"
+#include "serving/devices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace motley::cli {
+namespace motley::serving {
 namespace {
 
 using testing::ElementsAre;
@@ -63,4 +63,4 @@ TEST(Devices, AReplicaHasItsPartOfTheGpus) {
 }
 
 }  // namespace
-}  // namespace motley::cli
+}  // namespace motley::serving

@@ -3,13 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string_view>
 
 #include "base/result.h"
 #include "base/system/clock.h"
 #include "base/system/watchdog.h"
-#include "cli/options/model_settings.h"
 #include "dist/launch_gate.h"
 #include "engine/engine.h"
 #include "engine/execution/runner_executor.h"
@@ -20,39 +18,16 @@
 #include "model/model.h"
 #include "runner/other_ranks.h"
 #include "runner/runner.h"
-#include "runner/state_plan.h"
+#include "serving/engine_settings.h"
+#include "serving/load_model.h"
+#include "serving/memory_plan.h"
 #include "tensor/device/metered_device.h"
 #include "text/model_text.h"
 
-namespace motley::cli {
-
-// The host memory for adapters behind one GPU's pool.
-struct HostTier {
-  std::uint64_t pool_bytes = 0;  // of the GPU's pool
-  std::uint64_t page_bytes = 0;
-  std::uint64_t host_available = 0;  // for all GPUs
-  int ranks = 1;                     // of an engine
-  int replicas = 1;
-};
-// `asked`: --adapter-host-memory, which the ranks of an engine share out; nothing: by default.
-Result<std::uint64_t> host_tier_bytes(const HostTier& tier, std::optional<std::uint64_t> asked);
-
-// What the layers of a rank keep for each sequence, and its memory.
-struct StateRoom {
-  std::int64_t slot_bytes = 0;  // 0: the model keeps no states
-  std::int64_t snapshot_bytes = 0;
-  std::int64_t sequences = 0;   // of a step
-  std::uint64_t otherwise = 0;  // bytes without --state-memory
-};
-// Slots and snapshots as the settings say. Refuses options that have no meaning for the model.
-Result<runner::StatePlan> plan_states(const StateRoom& room, const ModelSettings& settings);
+namespace motley::serving {
 
 // The error of memory that an option sizes: where there is no room, its advice names the option.
 Error sized_by(Error error, std::string_view option);
-
-// What all requests may hold at once without --request-memory, where the process may use `total`
-// bytes.
-std::uint64_t default_request_memory(std::uint64_t total);
 
 // A model, its device and memory, and the engine over them.
 class EngineStack {
@@ -62,7 +37,7 @@ class EngineStack {
     // On that device; with several ranks, the shard of one of them. May adjust the settings' sizes
     // to the model.
     std::function<Result<std::unique_ptr<model::Model>>(
-        tensor::Device& device, ModelSettings& settings, const ModelRank& rank)>
+        tensor::Device& device, EngineSettings& settings, const ModelRank& rank)>
         model;
     // Empty: their folders.
     std::function<Result<lora::Adapter>(const engine::AdapterSpec&, const lora::BaseView&)> adapter;
@@ -75,14 +50,7 @@ class EngineStack {
   };
 
   // Loads the model and the adapters; logs the backends and the memory.
-  static Result<std::unique_ptr<EngineStack>> load(const ModelSettings& settings,
-                                                   const text::ModelText& text,
-                                                   Watchdog* watchdog = nullptr);
-  static Result<std::unique_ptr<EngineStack>> load(ModelSettings settings, const Source& source);
-  // The model of the settings' folder, adapters of theirs, and grammars. The text must outlive the
-  // stack.
-  static Source from_folder(const ModelSettings& settings, const text::ModelText& text,
-                            Watchdog* watchdog);
+  static Result<std::unique_ptr<EngineStack>> load(EngineSettings settings, const Source& source);
 
   engine::Replica& engine() { return *engine_; }
   const model::Model& model() const { return *model_; }
@@ -92,14 +60,17 @@ class EngineStack {
  private:
   EngineStack() = default;
 
-  Result<void> load_models(ModelSettings& settings, const Source& source);
+  bool on_gpu() const;
+  Machine machine(const ComputeSettings& compute) const;
+  ModelSizes model_sizes() const;
+  Result<void> load_models(EngineSettings& settings, const Source& source);
   // `available`, `memory`: the device's memory without the weights.
-  Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
+  Result<void> make_pools(const EngineSettings& settings, std::uint64_t available);
   // Those of the host, behind pools with these options.
-  Result<void> make_host_pools(const ModelSettings& settings, lora::Pool::Options pool);
-  Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
+  Result<void> make_host_pools(const EngineSettings& settings, lora::Pool::Options pool);
+  Result<void> make_runner(const EngineSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
-  Result<void> make_executor(const ModelSettings& settings, const text::ModelText* text);
+  Result<void> make_executor(const EngineSettings& settings, const text::ModelText* text);
   // `before`: the device's memory when it was opened; `weights`: their bytes.
   Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);
 
@@ -118,6 +89,6 @@ class EngineStack {
 };
 
 // Loads those of the settings into an engine, several at a time.
-Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings);
+Result<void> load_adapters(engine::Engine& engine, const EngineSettings& settings);
 
-}  // namespace motley::cli
+}  // namespace motley::serving

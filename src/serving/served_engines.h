@@ -4,23 +4,20 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/system/watchdog.h"
-#include "cli/engine_stack.h"
-#include "cli/options/model_settings.h"
 #include "engine/engine.h"
 #include "engine/replicas/replicated_engine.h"
-#include "text/model_text.h"
+#include "serving/engine_settings.h"
+#include "serving/engine_stack.h"
 
-namespace motley::cli {
+namespace motley::serving {
 
 // What `serve` runs: one engine, or the replicas of --dp behind one.
 class ServedEngines {
  public:
   // One after the other, with the devices of choose_devices(). On the CPU replicas read the same
   // mapped files.
-  static Result<std::unique_ptr<ServedEngines>> load(const ModelSettings& settings,
-                                                     const text::ModelText& text,
-                                                     Watchdog* watchdog);
+  static Result<std::unique_ptr<ServedEngines>> load(const EngineSettings& settings,
+                                                     EngineStack::Source source);
 
   engine::Engine& engine();
   const model::Config& config() const { return stacks_.front()->config(); }
@@ -32,4 +29,4 @@ class ServedEngines {
   std::unique_ptr<engine::ReplicatedEngine> replicas_;  // null: one engine
 };
 
-}  // namespace motley::cli
+}  // namespace motley::serving
