@@ -1,17 +1,15 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "base/fair_flows.h"
@@ -28,6 +26,9 @@ namespace motley::grammar {
 // Compiles grammars and follows texts through them, each grammar in a helper process of its own. If
 // a helper crashes or exceeds Limits, only the request that it worked for fails; other
 // requests with the same grammar continue in a new helper. Must outlive its grammars and cursors.
+//
+// Thread-safe: the service's own thread has the queue, the helpers and the positions of texts;
+// other threads put messages into its inbox.
 class Service {
  public:
   struct Options {
@@ -52,10 +53,10 @@ class Service {
     Duration wall_time = std::chrono::seconds(20) * build_slowness;
   };
 
-  // A compiled grammar. Its helper is kept as long as this exists.
-  class Use;
-  using Ref = std::shared_ptr<const Use>;
-  // Called once, from submit(), abandon() or the service's thread, without locks; must not block.
+  // A compiled grammar. Its helper is kept as long as a Ref exists.
+  struct Entry;
+  using Ref = std::shared_ptr<Entry>;
+  // Called once, from submit() or the service's thread, without locks; must not block.
   using Done = std::function<void(Result<Ref>)>;
   using Ticket = std::uint64_t;
 
@@ -69,8 +70,8 @@ class Service {
   void set_wake(std::function<void()> wake);
 
   // `invalid_argument` if check() or the library refuses it or it exceeds a limit; `busy`
-  // if the queue is full. Clients take turns, by their weights. Thread-safe. Quick if the spec is
-  // marked as checked.
+  // if the queue is full. Clients take turns, by their weights. Quick if the spec is marked as
+  // checked.
   Ticket submit(const Spec& spec, const std::string& client, std::uint32_t weight, Done done);
   // Ends the submission as `cancelled` unless it has ended; a compilation for nothing else is
   // stopped.
@@ -82,78 +83,97 @@ class Service {
   Stats stats() const;
 
  private:
-  struct Entry;
   struct Session;
   class SessionCursor;
-  struct Waiter {
+  struct Submission {
     Ticket ticket = 0;
+    Spec spec;
+    std::string client;
+    std::uint32_t weight = 1;
     Done done;
   };
-  // Calls that are made once no lock is held.
-  using Calls = std::vector<std::function<void()>>;
+  struct Inbox {
+    std::list<Submission> submitted;
+    std::vector<Ticket> abandoned;
+    std::vector<std::shared_ptr<Session>> mask_requests;
+  };
+  struct Queue {  // of one client
+    std::size_t waiting = 0;
+    bool idle() const { return waiting == 0; }
+  };
 
-  void run();
-  using Lock = std::unique_lock<std::recursive_mutex>;
-  void handle_events(Lock& lock);
-  void handle(Entry& entry, bool happened, TimePoint now, Calls& calls);
-  void lose(std::uint64_t number);
-  static void make(Calls& calls, Lock& lock);
-  int timeout_ms() const;
+  // Called on any thread.
+  void request_mask(const std::shared_ptr<Session>& session);
   void wake_thread();
+  void count(std::uint64_t Stats::* number, int change = 1);
 
-  // Queue and helpers.
-  void start_compiling(Calls& calls);
+  // All other members are called on the service's thread.
+  void run();
+  void handle_events();
+  void handle_messages();
+  void announce_masks();
+  int timeout_ms() const;
+
+  // Submissions. `one` is a list of one, which moves into another list without an allocation.
+  Result<void> admit(std::list<Submission>& one);
   bool has_place_in_queue(const std::string& client) const;
-  Entry& enqueue(const Spec& spec, std::string key, const std::string& client);
-  Entry* next_queued();
-  Result<void> start_helper(Entry& entry);
-  bool make_room_for_helper(TimePoint now);
-  void put_to_rest(Entry& entry);
-  void note_slow(Entry& entry, TimePoint now, Calls& calls);
-  void trim_idle(TimePoint now);
-  void finish(Entry& entry, const Result<void>& outcome, Calls& calls);
-  void drop(const Entry& entry);
-  void release(Entry& entry);
+  void enqueue(std::list<Submission>& one);
+  void leave_queue(Entry& entry);
+  void cancel(Ticket ticket);
+  static void answer_all(std::list<Submission>& waiters, const Result<Ref>& outcome);
+  Result<Ref> use(Entry& entry);
 
-  // Frames.
-  void send(Entry& entry, wire::Kind kind, std::uint64_t session, std::string_view body);
-  void flush(Entry& entry);
-  void receive(Entry& entry, Calls& calls);
-  bool take(Entry& entry, const wire::Frame& frame, Calls& calls);
-  void died(Entry& entry, std::optional<wire::Limit> limit, Calls& calls);
+  // Compilations and helpers.
+  void start_compiling();
+  bool make_room_for_helper(TimePoint now);
+  Result<void> start_helper(Entry& entry);
+  void close_helper(Entry& entry);
+  void note_slow(Entry& entry, TimePoint now);
+  void finish(Entry& entry, const Result<void>& outcome);
+  void drop(Entry& entry);
+  void remove_unused(TimePoint now);
+  void trim_idle(TimePoint now);
+
+  // Messages of helpers, and their ends.
+  void receive(Entry& entry);
+  void take(Entry& entry, const wire::Frame& frame);
+  void take_refusal(Entry& entry, wire::Reader& reader);
+  void take_mask(Entry& entry, Session& session, const wire::Frame& frame);
+  void died(Entry& entry, std::optional<wire::Limit> limit);
+  void lose(Entry& entry);
   Error failure_of(std::optional<wire::Limit> limit, bool compiling);
 
   // Sessions.
-  void add(Session& session);
-  void open(Session& session);
-  void fail(Session& session, const Error& error);
-  void fail_pending(Entry& entry, const Error& error);
+  void handle_request(const std::shared_ptr<Session>& session);
+  void ask_helper(Session& session);
+  void fail(Session& session, const std::optional<Error>& error);
+  void fail_asked(Entry& entry, const std::optional<Error>& error);
+  static void remove_released_sessions(Entry& entry);
 
   Tokens tokens_;  // without their bytes
   Options options_;
-  Descriptor event_;
+  Descriptor event_;  // wakes the thread
 
   // Held while wake_ is called, so that it is not called after it has been reset.
   std::mutex wake_lock_;
   std::function<void()> wake_;
-  // Uses and Sessions are released under this lock, on any thread.
-  mutable std::recursive_mutex lock_;
-  std::condition_variable_any arrived_;
-  std::condition_variable_any stopped_;
-  bool stopping_ = false;
-  bool masks_came_ = false;
+
+  // Used by the service's thread alone.
   HelperProcess process_;
-  std::map<std::uint64_t, std::unique_ptr<Entry>> entries_;
-  std::unordered_map<std::string_view, Entry*> by_key_;  // keys point into the entries
-  struct Queue {
-    std::deque<Entry*> entries;
-    bool idle() const { return entries.empty(); }
-  };
+  std::list<Entry> entries_;  // in order of arrival
   FairFlows<Queue> clients_;
-  std::size_t queued_ = 0;
-  std::uint64_t numbers_ = 0;  // of entries
-  Ticket tickets_ = 0;
   std::uint64_t sessions_ = 0;
+  bool masks_came_ = false;
+  Inbox taken_;  // its messages are being handled
+
+  // Used by all threads.
+  std::atomic<Ticket> tickets_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> sessions_released_ = false;
+  // Held to use inbox_ and stats_ and to change the state of a session, for moments only.
+  mutable std::mutex lock_;
+  std::condition_variable arrived_;
+  Inbox inbox_;
   Stats stats_;
   std::thread thread_;
 };

@@ -1,84 +1,66 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/helper_connection.h"
 #include "grammar/service.h"
 
 namespace motley::grammar {
 
-// A grammar and its helper.
+// A grammar and its helper. Of the service's thread alone, except `uses`.
 struct Service::Entry {
-  enum class State : std::uint8_t { queued, compiling, ready };
-  // Requests that the helper has not answered; it works on the first.
-  struct Asked {
-    wire::Kind kind = wire::Kind::compile;
-    std::uint64_t session = 0;
-  };
+  // `ended` ones are removed at the end of a round, so that pointers to them stay valid until then.
+  enum class State : std::uint8_t { queued, compiling, ready, ended };
 
-  std::uint64_t number = 0;
   Spec spec;
-  std::string key;
-  std::string client;  // that submitted it first
+  std::string client;                       // that submitted it first
+  FairFlows<Queue>::Flow* queue = nullptr;  // while it is queued
   State state = State::queued;
-  bool slow = false;  // to compile
-  std::vector<Waiter> waiters = {};
-
-  Descriptor socket = {};
-  std::string out = {};  // not sent yet
-  std::string in = {};   // a partly received frame
-  std::deque<Asked> in_flight = {};
-  TimePoint began = {};         // when the first of these was sent, or the last was answered
-  bool compiled_again = false;  // because the first helper ended without a reason
-  int restarts = 0;             // recent restarts of the helper because of texts
-  int answered = 0;             // since the last restart
-
-  std::uint64_t bytes = 0;  // of the compiled grammar
-  int uses = 0;
-  TimePoint idle_since = {};
-  std::unordered_map<std::uint64_t, Session*> sessions = {};
+  bool slow = false;                   // to compile
+  std::list<Submission> waiters = {};  // for it to be compiled
+  HelperConnection helper = {};        // closed while it is queued, or rests
+  bool compiled_again = false;         // because the first helper ended without a reason
+  int restarts = 0;                    // recent restarts of the helper because of texts
+  int answered = 0;                    // since the last restart
+  std::uint64_t bytes = 0;             // of the compiled grammar
+  std::atomic<int> uses = 0;           // Refs; only the service's thread makes the first one
+  TimePoint idle_since = TimePoint::max();
+  std::unordered_map<std::uint64_t, std::shared_ptr<Session>> sessions = {};  // by id
 
   bool idle() const { return state == State::ready && uses == 0; }
-  Ref use(Service& service);
+  bool is_for(const Spec& other) const {
+    return state != State::ended && spec.kind == other.kind &&
+           spec.any_whitespace == other.any_whitespace && spec.text == other.text;
+  }
 };
-
-class Service::Use {
- public:
-  Use(Service& service, Entry& entry) : service_(&service), entry_(&entry) {}
-  ~Use();
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-
-  Service& service() const { return *service_; }
-  Entry& entry() const { return *entry_; }
-
- private:
-  Service* service_;
-  Entry* entry_;
-};
-
-// With the lock held.
-inline Service::Ref Service::Entry::use(Service& service) {
-  ++uses;
-  return std::make_shared<const Use>(service, *this);
-}
 
 // A position in a text, and the mask that follows it. Cursors at the same position share it until
-// they diverge.
+// they diverge. While it is `asked`, the service's thread may read its tokens and writes its mask
+// or error; in the other states its cursors own these.
 struct Service::Session {
   enum class State : std::uint8_t { idle, asked, ready, failed };
 
   Session(Ref held, std::shared_ptr<const std::vector<std::int32_t>> ends)
       : grammar(std::move(held)), end_ids(std::move(ends)) {}
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   Ref grammar;
   std::shared_ptr<const std::vector<std::int32_t>> end_ids;
+  std::atomic<int> cursors = 0;
+  std::atomic<State> state = State::idle;  // written under the service's lock
   std::vector<std::int32_t> tokens;
-  std::uint64_t id = 0;
-  bool open = false;  // the helper has it
-  std::atomic<State> state = State::idle;
   std::vector<std::uint32_t> mask;
   std::optional<Error> error;
+
+  // Of the service's thread:
+  std::uint64_t id = 0;  // once it has asked
+  bool open = false;     // the helper follows it
 };
 
 }  // namespace motley::grammar
