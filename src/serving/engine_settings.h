@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 #include "dist/ranks_over.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "kernels/tuning/tuning.h"
 #include "lora/files/load.h"
 #include "serving/memory_plan.h"
