@@ -172,7 +172,7 @@ void Service::handle_messages() {
     const Result<void> admitted = within_memory([&] { return admit(one); });
     if (admitted.ok()) continue;
     count(&Stats::queued, -1);
-    answer_all(one, admitted.error());
+    answer_all(one, within_memory([&] { return Result<Ref>(admitted.error()); }));
   }
   for (const Ticket ticket : taken_.abandoned) cancel(ticket);
   taken_.abandoned.clear();

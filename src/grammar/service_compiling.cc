@@ -201,7 +201,7 @@ void Service::finish(Entry& entry, const Result<void>& outcome) {
   if (!outcome.ok()) {
     count(&Stats::refused);
     drop(entry);
-    return answer_all(entry.waiters, outcome.error());
+    return answer_all(entry.waiters, within_memory([&] { return Result<Ref>(outcome.error()); }));
   }
   count(&Stats::compiled);
   entry.state = Entry::State::ready;
@@ -236,7 +236,7 @@ void Service::trim_idle(TimePoint now) {
     idle.push_back(&entry);
     bytes += entry.bytes;
   }
-  std::ranges::stable_sort(idle, {}, &Entry::idle_since);
+  std::ranges::sort(idle, {}, &Entry::idle_since);
   std::size_t left = idle.size();
   for (Entry* const entry : idle) {
     const bool stays = left <= options_.idle_helpers && bytes <= options_.idle_bytes &&
