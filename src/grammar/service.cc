@@ -120,7 +120,7 @@ void Service::run() {
   }
 }
 
-// Waits for events and handles them.
+// Waits for events, handles them, and announces the masks that have arrived.
 void Service::handle_events() {
   std::vector<pollfd> waits = {{.fd = event_.get(), .events = POLLIN, .revents = 0}};
   std::vector<Entry*> waiting = {nullptr};
@@ -144,7 +144,10 @@ void Service::handle_events() {
     if (!handled.ok()) lose(entry);
   }
   remove_unused(now);
-  announce_masks();
+  if (!std::exchange(masks_came_, false)) return;
+  arrived_.notify_all();
+  const std::lock_guard waking(wake_lock_);
+  if (wake_) wake_();
 }
 
 int Service::timeout_ms() const {
@@ -169,17 +172,10 @@ void Service::handle_messages() {
     const Result<void> admitted = within_memory([&] { return admit(one); });
     if (admitted.ok()) continue;
     count(&Stats::queued, -1);
-    answer_all(one, admitted.error());
+    answer_all(one, within_memory([&] { return Result<Ref>(admitted.error()); }));
   }
   for (const Ticket ticket : taken_.abandoned) cancel(ticket);
   taken_.abandoned.clear();
-}
-
-void Service::announce_masks() {
-  if (!std::exchange(masks_came_, false)) return;
-  arrived_.notify_all();
-  const std::lock_guard waking(wake_lock_);
-  if (wake_) wake_();
 }
 
 }  // namespace motley::grammar

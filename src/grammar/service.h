@@ -111,7 +111,6 @@ class Service {
   void run();
   void handle_events();
   void handle_messages();
-  void announce_masks();
   int timeout_ms() const;
 
   // Submissions. `one` is a list of one, which moves into another list without an allocation.

@@ -1,8 +1,7 @@
 // Decides which grammars are compiled when, and which helpers stay.
 
 #include <algorithm>
-#include <map>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "base/queue_share.h"
@@ -181,21 +180,20 @@ void Service::note_slow(Entry& entry, TimePoint now) {
   if (taken >= options_.wall_time) return died(entry, wire::Limit::time);
   if (entry.state != Entry::State::compiling || entry.slow || taken < options_.quick) return;
   entry.slow = true;
-  std::map<std::string_view, std::vector<Entry*>> by_client;
-  int slow = 0;
+  const auto is_slow = [](const Entry& each) {
+    return each.state == Entry::State::compiling && each.slow;
+  };
+  const auto slow_of = [&](const std::string& client) {
+    return std::ranges::count_if(
+        entries_, [&](const Entry& each) { return is_slow(each) && each.client == client; });
+  };
+  if (std::ranges::count_if(entries_, is_slow) <= options_.max_slow) return;
+  Entry* victim = &entry;
   for (Entry& each : entries_) {
-    if (each.state != Entry::State::compiling || !each.slow) continue;
-    by_client[each.client].push_back(&each);
-    ++slow;
+    if (is_slow(each) && slow_of(each.client) > slow_of(victim->client)) victim = &each;
   }
-  if (slow <= options_.max_slow) return;
-  std::vector<Entry*>* most = &by_client[entry.client];
-  for (auto& [client, slow_ones] : by_client) {
-    if (slow_ones.size() > most->size()) most = &slow_ones;
-  }
-  Entry& victim = most == &by_client[entry.client] ? entry : *most->front();
-  finish(victim, Error(ErrorCode::busy, "too many large grammars are being compiled", "grammar",
-                       "try again in a few seconds, or make it smaller"));
+  finish(*victim, Error(ErrorCode::busy, "too many large grammars are being compiled", "grammar",
+                        "try again in a few seconds, or make it smaller"));
 }
 
 // Finishes a compilation: all waiting submissions are answered.
@@ -203,7 +201,7 @@ void Service::finish(Entry& entry, const Result<void>& outcome) {
   if (!outcome.ok()) {
     count(&Stats::refused);
     drop(entry);
-    return answer_all(entry.waiters, outcome.error());
+    return answer_all(entry.waiters, within_memory([&] { return Result<Ref>(outcome.error()); }));
   }
   count(&Stats::compiled);
   entry.state = Entry::State::ready;
@@ -238,7 +236,7 @@ void Service::trim_idle(TimePoint now) {
     idle.push_back(&entry);
     bytes += entry.bytes;
   }
-  std::ranges::stable_sort(idle, {}, &Entry::idle_since);
+  std::ranges::sort(idle, {}, &Entry::idle_since);
   std::size_t left = idle.size();
   for (Entry* const entry : idle) {
     const bool stays = left <= options_.idle_helpers && bytes <= options_.idle_bytes &&
