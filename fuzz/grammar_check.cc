@@ -21,9 +21,8 @@ void expect_one_line(const motley::Error& error) {
 
 }  // namespace
 
-using motley::grammar::Spec;
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using motley::grammar::Spec;
   if (size == 0) return 0;
   constexpr Spec::Kind kinds[] = {Spec::Kind::json_schema, Spec::Kind::regex, Spec::Kind::ebnf,
                                   Spec::Kind::structural_tag};

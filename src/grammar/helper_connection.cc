@@ -12,6 +12,14 @@ using wire::Kind;
 HelperConnection::HelperConnection(Descriptor socket, std::size_t max_message_bytes)
     : socket_(std::move(socket)), max_message_bytes_(max_message_bytes) {}
 
+void HelperConnection::close() {
+  socket_ = {};
+  unsent_.clear();
+  received_.clear();
+  unanswered_.clear();
+  broken_ = false;
+}
+
 std::optional<HelperConnection::Request> HelperConnection::current() const {
   if (unanswered_.empty()) return std::nullopt;
   return unanswered_.front();

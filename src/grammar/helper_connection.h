@@ -24,6 +24,8 @@ class HelperConnection {
   HelperConnection() = default;  // closed
   HelperConnection(Descriptor socket, std::size_t max_message_bytes);
 
+  // Allocates nothing, as a new one would.
+  void close();
   explicit operator bool() const { return static_cast<bool>(socket_); }
   int socket() const { return socket_.get(); }
   // The request that the helper works on.

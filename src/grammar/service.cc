@@ -166,6 +166,8 @@ void Service::handle_messages() {
   // First, because an engine step may wait for them.
   for (const std::shared_ptr<Session>& session : taken_.mask_requests) handle_request(session);
   taken_.mask_requests.clear();
+  for (const Ticket ticket : taken_.abandoned) cancel(ticket);
+  taken_.abandoned.clear();
   while (!taken_.submitted.empty()) {
     std::list<Submission> one;
     one.splice(one.begin(), taken_.submitted, taken_.submitted.begin());
@@ -174,8 +176,6 @@ void Service::handle_messages() {
     count(&Stats::queued, -1);
     answer_all(one, within_memory([&] { return Result<Ref>(admitted.error()); }));
   }
-  for (const Ticket ticket : taken_.abandoned) cancel(ticket);
-  taken_.abandoned.clear();
 }
 
 }  // namespace motley::grammar

@@ -72,16 +72,24 @@ void Service::leave_queue(Entry& entry) {
 }
 
 void Service::cancel(Ticket ticket) {
-  for (Entry& entry : entries_) {
-    const auto found = std::ranges::find(entry.waiters, ticket, &Submission::ticket);
-    if (found == entry.waiters.end()) continue;
-    std::list<Submission> one;
-    one.splice(one.end(), entry.waiters, found);
-    if (entry.waiters.empty()) drop(entry);
-    const Result<Ref> outcome = within_memory(
-        [] { return Result<Ref>(Error(ErrorCode::cancelled, "the client went away")); });
-    return answer_all(one, outcome);
+  std::list<Submission> one;
+  const auto take_from = [&](std::list<Submission>& waiting) {
+    const auto found = std::ranges::find(waiting, ticket, &Submission::ticket);
+    if (found == waiting.end()) return false;
+    one.splice(one.end(), waiting, found);
+    return true;
+  };
+  if (take_from(taken_.submitted)) {
+    count(&Stats::queued, -1);
+  } else {
+    const auto entry =
+        std::ranges::find_if(entries_, [&](Entry& each) { return take_from(each.waiters); });
+    if (entry == entries_.end()) return;
+    if (entry->waiters.empty()) drop(*entry);
   }
+  const Result<Ref> outcome = within_memory(
+      [] { return Result<Ref>(Error(ErrorCode::cancelled, "the client went away")); });
+  answer_all(one, outcome);
 }
 
 // If one of them runs out of memory, the others are still answered.
@@ -90,7 +98,8 @@ void Service::answer_all(std::list<Submission>& waiters, const Result<Ref>& outc
   answered.swap(waiters);
   for (const Submission& each : answered) {
     Result<Ref> copied = within_memory([&] { return outcome; });
-    std::ignore = within_memory([&] { each.done(std::move(copied)); });
+    const Result<void> done = within_memory([&] { each.done(std::move(copied)); });
+    if (!done.ok()) std::ignore = within_memory([&] { each.done(out_of_memory_error()); });
   }
 }
 
@@ -167,7 +176,7 @@ Result<void> Service::start_helper(Entry& entry) {
 // The helper notices that the socket is closed, and exits.
 void Service::close_helper(Entry& entry) {
   if (!entry.helper) return;
-  entry.helper = {};
+  entry.helper.close();
   for (const auto& [id, session] : entry.sessions) session->open = false;
   count(&Stats::helpers, -1);
 }

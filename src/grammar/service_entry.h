@@ -61,6 +61,7 @@ struct Service::Session {
   // Of the service's thread:
   std::uint64_t id = 0;  // once it has asked
   bool open = false;     // the helper follows it
+  bool taken = false;    // its request was taken from the inbox, and is not answered
 };
 
 }  // namespace motley::grammar

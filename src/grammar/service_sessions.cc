@@ -90,6 +90,7 @@ void Service::take_mask(Entry& entry, Session& session, const wire::Frame& frame
   session.mask.resize(words);
   std::memcpy(session.mask.data(), frame.body.data(), frame.body.size());
   if (++entry.answered == answers_of_good_helper) entry.restarts = 0;
+  session.taken = false;
   const std::lock_guard lock(lock_);
   session.state = Session::State::ready;
   masks_came_ = true;
@@ -115,7 +116,7 @@ void Service::died(Entry& entry, std::optional<wire::Limit> limit) {
   entry.answered = 0;
   if (compiling || ++entry.restarts > max_restarts) return fail_asked(entry, error);
   for (const auto& [id, session] : entry.sessions) {
-    if (session->state == Session::State::asked) ask_helper(*session);
+    if (session->taken && session->cursors > 0) ask_helper(*session);
   }
 }
 
@@ -128,6 +129,7 @@ void Service::lose(Entry& entry) {
 
 void Service::fail(Session& session, const std::optional<Error>& error) {
   session.error = error;
+  session.taken = false;
   const std::lock_guard lock(lock_);
   session.state = Session::State::failed;
   masks_came_ = true;
@@ -135,12 +137,13 @@ void Service::fail(Session& session, const std::optional<Error>& error) {
 
 void Service::fail_asked(Entry& entry, const std::optional<Error>& error) {
   for (const auto& [id, session] : entry.sessions) {
-    if (session->state == Session::State::asked) fail(*session, error);
+    if (session->taken) fail(*session, error);
   }
 }
 
 void Service::handle_request(const std::shared_ptr<Session>& session) {
   if (session->cursors == 0) return;
+  session->taken = true;
   const Result<void> asked = within_memory([&] {
     if (session->id == 0) {
       session->grammar->sessions.emplace(sessions_ + 1, session);

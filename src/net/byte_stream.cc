@@ -24,7 +24,7 @@ constexpr std::size_t write_at_once_bytes = 64 << 10;
 // The most unsent bytes that the system buffers for a client that does not read.
 constexpr int max_unsent_bytes = 256 << 10;
 
-Peer peer_of(asio::ip::tcp::endpoint end) {
+Peer peer_of(const asio::ip::tcp::endpoint& end) {
   return {.name = cat(end.address().to_string(), ":", end.port()),
           .client = client_address(end.address()),
           .address = end.address()};
@@ -33,7 +33,8 @@ Peer peer_of(asio::ip::tcp::endpoint end) {
 Peer peer_of_unix(int socket) {
   ucred sender{};
   socklen_t size = sizeof sender;
-  std::ignore = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &sender, &size);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &sender, &size) != 0)
+    return {.name = "unix:user:unknown", .client = "user:unknown", .address = std::nullopt};
   return {.name = cat("unix:user:", sender.uid, ":pid:", sender.pid),
           .client = cat("user:", sender.uid),
           .address = std::nullopt};
@@ -96,7 +97,9 @@ std::optional<std::size_t> ByteStream::unsent_bytes() {
   return static_cast<std::size_t>(waiting);
 }
 
+// Over a Unix socket, what the system has taken lies in the other end's queue.
 std::size_t ByteStream::bytes_taken() {
+  if (!peer_.address) return handed_over_;
   return handed_over_ - std::min(handed_over_, unsent_bytes().value_or(handed_over_));
 }
 

@@ -33,19 +33,34 @@ Error no_place(const std::filesystem::path& path, std::string_view why, std::str
           std::string(fix)};
 }
 
+// 0, or why nothing listens there. Does not wait.
+int connection_to(const std::filesystem::path& path) {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return errno;
+  const stream_protocol::endpoint end(path.native());
+  const int status = ::connect(socket, end.data(), static_cast<socklen_t>(end.size()));
+  const int why = status == 0 ? 0 : errno;
+  ::close(socket);
+  return why;
+}
+
 // Makes place for a socket file: removes one that a process has left.
-Result<void> clear(const std::filesystem::path& path, const asio::any_io_executor& executor) {
+Result<void> clear(const std::filesystem::path& path) {
   const auto found = look_at(path);
   if (!found) return {};
   if (!S_ISSOCK(found->st_mode))
     return no_place(path, "a file that is no socket has this name", "choose another");
-  stream_protocol::socket other(executor);
-  Failure failure;
-  std::ignore = other.connect(stream_protocol::endpoint(path.native()), failure);
-  if (!failure)
-    return no_place(path, "another process listens there", "end it, or choose another path");
-  if (failure != asio::error::connection_refused)
-    return no_place(path, failure.message(), "remove the file, or choose another path");
+  const int why = connection_to(path);
+  switch (why) {
+    case 0:
+    case EAGAIN:  // it has no place for another client
+      return no_place(path, "another process listens there", "end it, or choose another path");
+    case ECONNREFUSED:
+      break;
+    default:
+      return no_place(path, std::generic_category().message(why),
+                      "remove the file, or choose another path");
+  }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT)
     return no_place(path, std::generic_category().message(errno), "remove the old socket file");
   return {};
@@ -59,7 +74,7 @@ Result<SocketFile> SocketFile::listen(const std::filesystem::path& path, Accepto
                  cat("the path of a Unix socket has 1 to ", longest_path, " bytes, not ",
                      path.native().size()),
                  "", "give a shorter one");
-  MOTLEY_TRY_VOID(clear(path, acceptor.get_executor()));
+  MOTLEY_TRY_VOID(clear(path));
   Failure failure;
   stream_protocol::acceptor socket(acceptor.get_executor());
   std::ignore = socket.open(stream_protocol(), failure);

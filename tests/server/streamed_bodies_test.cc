@@ -3,9 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -69,6 +67,9 @@ class UploadServer {
         }
         if (!piece.ok()) {
           response = refuse(piece.error());
+          if (exchange.request().path != "/again") break;
+          const Result<std::string_view> again = co_await exchange.next_body_piece();
+          EXPECT_EQ(again.ok() ? "none" : again.error().message(), piece.error().message());
           break;
         }
         if (piece->empty()) {
@@ -174,21 +175,21 @@ TEST(StreamedBodies, WithWrongFramingAreRefused) {
   EXPECT_EQ(reply.headers.at("connection"), "close");
 }
 
-TEST(StreamedBodies, WhoseSendersStopAreEnded) {
+TEST(StreamedBodies, WhoseSendersAreTooSlowAreEnded) {
   ManualTimers timers;
   UploadServer server(&timers);
   Client client(server.port());
   ASSERT_TRUE(client.send(cat(put("Content-Length: 1000000\r\n"), std::string(1000, 'x'))));
-  std::optional<Received> reply;
-  std::thread receiving([&] { reply = client.receive(); });
+  const auto time = HttpLimits().request_time;
+  timers.wait_for_timers(1, time);
   // Ten bytes now and then are not enough.
-  EXPECT_TRUE(eventually([&] {
-    client.send("0123456789");
-    timers.advance(HttpLimits().request_time / 4);
-    return server.http().connections() == 0;
-  }));
-  receiving.join();
-  EXPECT_EQ(reply->status, 408);
+  for (int quarter = 1; quarter < 4; ++quarter) {
+    timers.advance(time / 4);
+    ASSERT_TRUE(client.send("0123456789"));
+    timers.wait_for_timers(1, time - quarter * (time / 4));
+  }
+  timers.advance(time / 4);
+  EXPECT_EQ(client.receive().status, 408);
 }
 
 TEST(StreamedBodies, OfClientsThatGoLeaveNothing) {
@@ -211,6 +212,17 @@ TEST(StreamedBodies, AreAskedForWhenTheyAreRead) {
   EXPECT_THAT(client.receive_some(), HasSubstr("100 Continue"));
   ASSERT_TRUE(client.send("hello"));
   EXPECT_EQ(client.receive().body, cat("5 ", hash_of("hello", 0)));
+}
+
+TEST(StreamedBodies, ThatWereRefusedStayRefused) {
+  UploadServer server;
+  // The handler of /again reads on after an error.
+  const Received reply =
+      ask(server.port(),
+          "PUT /again HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+          "x\r\n0\r\n\r\n");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.headers.at("connection"), "close");
 }
 
 TEST(StreamedBodies, ThatAreNotReadEndTheConnection) {

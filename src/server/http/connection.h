@@ -51,7 +51,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> run();
 
   // Thread-safe: takes no further requests. An idle connection closes now, and so does one whose
-  // partly sent request does not arrive soon.
+  // partly sent request does not arrive soon; one whose body is streamed counts as being answered.
   void finish();
   // Thread-safe: closes the connection at once.
   void abort();

@@ -102,14 +102,16 @@ asio::awaitable<void> Connection::ask_to_continue() {
   const auto left = deadline_.left();
   co_await write({"HTTP/1.1 100 Continue\r\n\r\n", "", ""});
   deadline_.set(left);
-  if (finishing_) deadline_.shorten(context_.limits.drain_request_time);
+  if (finishing_ && phase_ == Phase::reading) deadline_.shorten(context_.limits.drain_request_time);
 }
 
 asio::awaitable<Result<std::string_view>> Connection::next_piece(IncomingBody& body) {
   buffer_.consume(std::exchange(body.used, 0));
   if (!body.chunks && body.received == 0 && body.left > body.max_bytes)
     co_return body_too_long(cat(body.left), body.max_bytes);
-  if (std::exchange(body.expects_continue, false) && buffer_.size() == 0) {
+  // Not within an answer that has begun.
+  const bool asked = std::exchange(body.expects_continue, false) && exchange_->status() == 0;
+  if (asked && buffer_.size() == 0) {
     co_await ask_to_continue();
     if (gone_) co_return gone_away();
   }
@@ -137,6 +139,8 @@ asio::awaitable<Result<std::string_view>> Connection::next_piece(IncomingBody& b
 }
 
 asio::awaitable<Result<std::string_view>> Connection::next_streamed_piece(IncomingBody& body) {
+  if (gone_ && !body.failure) body.failure = gone_away();
+  if (body.failure) co_return *body.failure;
   const HttpLimits& limits = context_.limits;
   if (body.received == 0 || body.received >= body.mark + limits.write_progress_bytes) {
     body.mark = body.received;
@@ -146,7 +150,8 @@ asio::awaitable<Result<std::string_view>> Connection::next_streamed_piece(Incomi
   Result<std::string_view> piece = co_await next_piece(body);
   body.time_left = deadline_.left();
   deadline_.clear();
-  if (!piece.ok() && piece.error().code() == ErrorCode::cancelled) client_has_gone();
+  if (!piece.ok()) body.failure = piece.error();
+  if (body.failure && body.failure->code() == ErrorCode::cancelled) client_has_gone();
   if (piece.ok() && piece->empty()) watch();
   co_return piece;
 }

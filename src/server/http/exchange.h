@@ -67,7 +67,8 @@ class Exchange {
 
   // Whether the client has disconnected or stopped reading: what is sent is lost.
   virtual bool gone() const = 0;
-  // Called once when that happens, but not during on_gone() itself.
+  // Called once when that happens, but not during on_gone() itself. While a streamed body is still
+  // to be read, its reader notices it.
   virtual void on_gone(std::function<void()> notice) = 0;
 };
 

@@ -73,13 +73,13 @@ class Departure {
 // Held by the accepting coroutine for its whole life.
 class HttpServer::Accepting {
  public:
-  explicit Accepting(std::atomic<bool>& flag) : flag_(flag) {}
-  ~Accepting() { flag_ = false; }
+  explicit Accepting(std::shared_ptr<std::atomic<bool>> flag) : flag_(std::move(flag)) {}
+  ~Accepting() { *flag_ = false; }
   Accepting(const Accepting&) = delete;
   Accepting& operator=(const Accepting&) = delete;
 
  private:
-  std::atomic<bool>& flag_;
+  std::shared_ptr<std::atomic<bool>> flag_;
 };
 
 HttpServer::HttpServer(const Options& options, HttpHooks hooks)
@@ -181,12 +181,12 @@ void HttpServer::start() {
 }
 
 void HttpServer::spawn_accept(Door& door) {
-  if (stopping_ || door.accepting.exchange(true)) return;
+  if (stopping_ || door.accepting->exchange(true)) return;
   std::shared_ptr<Accepting> held;
   try {
     held = std::make_shared<Accepting>(door.accepting);
   } catch (const std::bad_alloc&) {
-    door.accepting = false;
+    *door.accepting = false;
     throw;
   }
   asio::co_spawn(accept_context_, accept(door, std::move(held)), asio::detached);

@@ -70,7 +70,8 @@ class HttpServer {
 
     net::Acceptor acceptor;
     boost::asio::steady_timer pause;
-    std::atomic<bool> accepting{false};
+    // Its coroutine holds it, too, and may end after the door.
+    std::shared_ptr<std::atomic<bool>> accepting = std::make_shared<std::atomic<bool>>(false);
     std::optional<net::SocketFile> file = {};
   };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/result.h"
 #include "server/http/chunk_decoder.h"
 #include "server/http/request_head.h"
 
@@ -20,7 +21,7 @@ struct IncomingBody {
 
   // All of it has come, and then: the last piece was taken.
   bool done() const { return chunks ? chunks->done() : left == 0; }
-  bool finished() const { return done() && used == 0; }
+  bool finished() const { return done() && used == 0 && !failure; }
 
   std::optional<ChunkDecoder> chunks;  // of a chunked one
   std::uint64_t left = 0;              // bytes still to come, of another
@@ -28,7 +29,9 @@ struct IncomingBody {
   bool expects_continue = false;
   std::size_t received = 0;
   std::size_t used = 0;  // buffered bytes that the last piece came from
-  // Of a streamed one: the time left for its next bytes, counted from the mark.
+  // Of a streamed one: why no more of it can be read; and the time left for its next bytes, counted
+  // from the mark.
+  std::optional<Error> failure = {};
   std::size_t mark = 0;
   std::chrono::nanoseconds time_left{};
 };

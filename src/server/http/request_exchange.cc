@@ -192,6 +192,7 @@ std::string RequestExchange::head_of(const HttpResponse& response,
 
 asio::awaitable<void> RequestExchange::send(HttpResponse response) {
   MOTLEY_CHECK(status_ == 0, "two answers to one request");
+  if (!incoming_.finished()) keep_alive_ = false;
   status_ = response.status;
   complete_ = true;
   log_error(response);
@@ -219,7 +220,7 @@ asio::awaitable<void> RequestExchange::begin_stream(HttpResponse head) {
   MOTLEY_CHECK(status_ == 0, "two answers to one request");
   status_ = head.status;
   // Without chunks, only the end of the connection marks the end of the body.
-  if (http_1_0_) keep_alive_ = false;
+  if (http_1_0_ || !incoming_.finished()) keep_alive_ = false;
   streams_events_ = !has_no_content() && head.content_type.starts_with("text/event-stream");
   const std::string bytes = head_of(head, std::nullopt);
   co_await connection_.write({bytes, "", ""});
