@@ -147,6 +147,7 @@ asio::awaitable<Result<std::string_view>> Connection::next_streamed_piece(Incomi
     body.time_left = limits.request_time;
   }
   deadline_.set(body.time_left);
+  if (deadline_.is_due()) deadline_.expire();
   Result<std::string_view> piece = co_await next_piece(body);
   body.time_left = deadline_.left();
   deadline_.clear();
