@@ -44,15 +44,16 @@ class ServiceOutOfMemory : public testing::Test {
     log::configure({.level = log::Level::off});
     // The service's thread takes part from its first answer on, after its first helper was forked.
     std::promise<void> began;
-    service_.submit({.kind = Spec::Kind::regex, .text = "z"}, "", 1, [&](auto) {
-      take_part(true);
-      began.set_value();
-    });
+    service_.submit({.kind = Spec::Kind::regex, .text = "z"}, "", 1,
+                    [&](const Result<Service::Ref>&) {
+                      take_part(true);
+                      began.set_value();
+                    });
     began.get_future().get();
   }
   ~ServiceOutOfMemory() override { log::configure({}); }
 
-  Answer submit(std::string text, Spec::Kind kind = Spec::Kind::regex,
+  Answer submit(const std::string& text, Spec::Kind kind = Spec::Kind::regex,
                 Service::Ticket* ticket = nullptr) {
     auto promise = std::make_shared<std::promise<Result<Service::Ref>>>();
     const Service::Ticket made = service_.submit({.kind = kind, .text = text}, "client " + text, 1,

@@ -113,7 +113,7 @@ class ServerProcess:
 
     # What it answers.
 
-    def connect(self, seconds: float = WAIT_SECONDS, source: str = "127.0.0.1") -> http.client.HTTPConnection:
+    def http_connection(self, seconds: float = WAIT_SECONDS, source: str = "127.0.0.1") -> http.client.HTTPConnection:
         if self.port is None:
             return UnixConnection(self.url.removeprefix("unix:"), seconds)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds, source_address=(source, 0))
@@ -122,7 +122,7 @@ class ServerProcess:
             seconds: float = WAIT_SECONDS) -> tuple[int, str, dict]:
         """Status, text and headers of a GET, or of a POST where there is a body; 0 where the connection ended without an
         answer."""
-        connection = self.connect(seconds, source)
+        connection = self.http_connection(seconds, source)
         text = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         method = "GET" if body is None else "POST"
         try:
