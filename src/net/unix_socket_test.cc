@@ -39,6 +39,14 @@ class UnixSocket : public testing::Test {
     std::ignore = client.connect(stream_protocol::endpoint(path_.native()), failure);
     return !failure;
   }
+  // The server's end of a connection that the client makes.
+  ByteStream stream_to(stream_protocol::socket& client) {
+    Acceptor acceptor(context_);
+    const auto file = SocketFile::listen(path_, acceptor);
+    EXPECT_TRUE(file.ok());
+    client.connect(stream_protocol::endpoint(path_.native()));
+    return ByteStream(acceptor.accept());
+  }
   std::string refusal(const std::filesystem::path& path) {
     Acceptor acceptor(context_);
     const auto file = SocketFile::listen(path, acceptor);
@@ -102,24 +110,16 @@ TEST_F(UnixSocket, LeavesAFileThatTookItsPlace) {
 }
 
 TEST_F(UnixSocket, SaysWhoConnects) {
-  Acceptor acceptor(context_);
-  const auto file = SocketFile::listen(path_, acceptor);
-  ASSERT_TRUE(file.ok());
   stream_protocol::socket client(context_);
-  client.connect(stream_protocol::endpoint(path_.native()));
-  ByteStream stream(acceptor.accept());
+  ByteStream stream = stream_to(client);
   EXPECT_EQ(stream.peer().name, cat("unix:user:", ::getuid(), ":pid:", ::getpid()));
   EXPECT_EQ(stream.peer().client, cat("user:", ::getuid()));
   EXPECT_FALSE(stream.peer().address);
 }
 
 TEST_F(UnixSocket, CarriesBytesBothWays) {
-  Acceptor acceptor(context_);
-  const auto file = SocketFile::listen(path_, acceptor);
-  ASSERT_TRUE(file.ok());
   stream_protocol::socket client(context_);
-  client.connect(stream_protocol::endpoint(path_.native()));
-  ByteStream stream(acceptor.accept());
+  ByteStream stream = stream_to(client);
   std::string read;
   const auto talk = [&]() -> asio::awaitable<void> {
     const auto always = [] { return true; };
