@@ -36,14 +36,12 @@ using namespace std::chrono_literals;
 constexpr int timed_loads = 200;
 constexpr int timed_requests = 200;
 
-class EndSink final : public engine::RequestSink {
+class EndSink final : public engine::EventSink {
  public:
-  void started(const engine::StartEvent&) override {}
-  void prompt_scored(const engine::PromptEvent&) override {}
-  void token(const engine::TokenEvent&) override {}
-  void choice_finished(const engine::ChoiceEvent&) override {}
-  void finished(const engine::Usage&) override { ended_.set_value(); }
-  void failed(const Error& error) override { MOTLEY_CHECK(false, error.message()); }
+  void take(engine::Event event) override {
+    if (const auto* const error = std::get_if<Error>(&event)) MOTLEY_CHECK(false, error->message());
+    if (engine::is_last(event)) ended_.set_value();
+  }
   void wait() { ended_.get_future().get(); }
 
  private:

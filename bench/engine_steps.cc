@@ -71,14 +71,9 @@ class NoAdapters final : public AdapterStore {
   Usage usage() const override { return {}; }
 };
 
-class NoSink final : public RequestSink {
+class NoSink final : public EventSink {
  public:
-  void started(const StartEvent&) override {}
-  void prompt_scored(const PromptEvent&) override {}
-  void token(const TokenEvent&) override {}
-  void choice_finished(const ChoiceEvent&) override {}
-  void finished(const Usage&) override {}
-  void failed(const Error&) override {}
+  void take(Event) override {}
 };
 
 void submit(Scheduler& scheduler, std::int64_t i, std::vector<lora::ScaledAdapter> adapters) {

@@ -31,14 +31,11 @@ constexpr int traced_adapters = 20;  // more than kernels::few_labels
 constexpr std::int64_t max_sequences = 256;
 constexpr int warm_up = 8;
 
-class NoSink final : public engine::RequestSink {
+class NoSink final : public engine::EventSink {
  public:
-  void started(const engine::StartEvent&) override {}
-  void prompt_scored(const engine::PromptEvent&) override {}
-  void token(const engine::TokenEvent&) override {}
-  void choice_finished(const engine::ChoiceEvent&) override {}
-  void finished(const engine::Usage&) override {}
-  void failed(const Error& error) override { std::puts(error.message().c_str()); }
+  void take(engine::Event event) override {
+    if (const auto* const error = std::get_if<Error>(&event)) std::puts(error->message().c_str());
+  }
 };
 
 // Adapters that are there from the beginning, under the names "0", "1" ...

@@ -14,39 +14,36 @@
 namespace motley::cli {
 namespace {
 
-using server::EngineNews;
-
 constexpr auto look_up = std::chrono::milliseconds(50);
 
-// Passes the engine's events to the thread that waits for them.
-class Inbox final : public engine::RequestSink {
+// The engine's events, for a thread that waits for them.
+class Inbox {
  public:
-  void started(const engine::StartEvent& event) override { put({0, event}); }
-  void prompt_scored(const engine::PromptEvent&) override {}
-  void token(const engine::TokenEvent& event) override {
-    put({0, server::ChoiceToken{.choice = event.choice, .token = {.id = event.token}}});
-  }
-  void choice_finished(const engine::ChoiceEvent& event) override { put({0, event}); }
-  void finished(const engine::Usage& usage) override { put({0, usage}); }
-  void failed(const Error& error) override { put({0, error}); }
+  std::shared_ptr<engine::EventSink> sink() { return queue_->sink_for(0); }
 
   // The events so far; waits briefly, and may return none.
-  std::vector<EngineNews> take() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, look_up, [this] { return !news_.empty(); });
-    return std::exchange(news_, {});
+  Result<std::vector<engine::EventQueue::Entry>> take() {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, look_up, [this] { return woken_; });
+      woken_ = false;
+    }
+    return queue_->take();
   }
 
  private:
-  void put(EngineNews news) {
+  bool wake() {
     const std::lock_guard lock(mutex_);
-    news_.push_back(std::move(news));
+    woken_ = true;
     changed_.notify_one();
+    return true;
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<EngineNews> news_;
+  bool woken_ = false;
+  std::shared_ptr<engine::EventQueue> queue_ =
+      std::make_shared<engine::EventQueue>([this] { return wake(); });
 };
 
 json::Value message(std::string_view role, std::string_view content) {
@@ -117,7 +114,8 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
   const SteadyClock clock;
   const TimePoint start = clock.now();
   const auto inbox = std::make_shared<Inbox>();
-  MOTLEY_TRY(const engine::RequestId id, engine_.submit(request_for(std::move(chat.ids)), inbox));
+  MOTLEY_TRY(const engine::RequestId id,
+             engine_.submit(request_for(std::move(chat.ids)), inbox->sink()));
   Answer answer;
   std::string content;
   bool interrupted = false;
@@ -127,15 +125,16 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
     if (!piece.empty()) listener(piece);
   };
   while (!transcript.done()) {
-    for (EngineNews& news : inbox->take()) {
-      const auto update = transcript.take(std::move(news));
+    MOTLEY_TRY(std::vector<engine::EventQueue::Entry> arrived, inbox->take());
+    for (engine::EventQueue::Entry& each : arrived) {
+      const auto update = transcript.take(std::move(each));
       if (!update) continue;
       if (answer.seconds_to_first == 0) answer.seconds_to_first = seconds(clock.now() - start);
       hear(parser->push(update->piece.text));
       if (!update->end) continue;
       ended = true;
       hear(parser->finish());
-      if (update->end == server::EndOfChoice::length) answer.cut_off = true;
+      if (update->end == engine::FinishReason::length) answer.cut_off = true;
     }
     if (!interrupted && enough()) {
       interrupted = answer.cut_off = true;
@@ -144,7 +143,7 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
   }
   if (transcript.failure() && !interrupted) return *transcript.failure();
   if (!ended) hear(parser->finish());
-  answer.tokens = transcript.counts().completion;
+  answer.tokens = transcript.usage().completion_tokens;
   answer.seconds = seconds(clock.now() - start);
   messages.push_back(message("assistant", content));
   messages_ = std::move(messages);

@@ -22,30 +22,30 @@ constexpr int max_tries = 3;
 
 using Scores = std::vector<float>;
 
-class ScoreSink final : public RequestSink {
+class ScoreSink final : public EventSink {
  public:
   std::future<Result<Scores>> result() { return done_.get_future(); }
 
-  void started(const StartEvent&) override {}
-  void prompt_scored(const PromptEvent& event) override {
-    const Result<void> kept = within_memory(
-        [&] { scores_.insert(scores_.end(), event.logprobs.begin(), event.logprobs.end()); });
-    if (!kept.ok() && !failure_) failure_ = kept.error();
-  }
-  void token(const TokenEvent&) override {}
-  void choice_finished(const ChoiceEvent& event) override {
-    if (event.reason == FinishReason::cancelled && !failure_)
+  void take(Event event) override {
+    if (const auto* const scored = std::get_if<PromptEvent>(&event)) return keep(*scored);
+    if (auto* const error = std::get_if<Error>(&event)) return done_.set_value(std::move(*error));
+    const auto* const choice = std::get_if<ChoiceEvent>(&event);
+    if (choice != nullptr && choice->reason == FinishReason::cancelled && !failure_)
       failure_ = Error(ErrorCode::cancelled, "the request was cancelled");
-  }
-  void finished(const Usage&) override {
+    if (!is_last(event)) return;
     if (failure_)
       done_.set_value(*std::move(failure_));
     else
       done_.set_value(std::move(scores_));
   }
-  void failed(const Error& error) override { done_.set_value(error); }
 
  private:
+  void keep(const PromptEvent& event) {
+    const Result<void> kept = within_memory(
+        [&] { scores_.insert(scores_.end(), event.logprobs.begin(), event.logprobs.end()); });
+    if (!kept.ok() && !failure_) failure_ = kept.error();
+  }
+
   Scores scores_;
   std::optional<Error> failure_;
   std::promise<Result<Scores>> done_;

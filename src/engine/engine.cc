@@ -94,7 +94,7 @@ class ThreadedEngine final : public Replica {
     thread_.join();
   }
 
-  Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) override {
+  Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override {
     return within_memory([&] { return try_submit(std::move(request), std::move(sink)); });
   }
 
@@ -288,7 +288,7 @@ class ThreadedEngine final : public Replica {
     return join(each, " and ");
   }
 
-  Result<RequestId> try_submit(Request request, std::shared_ptr<RequestSink> sink) {
+  Result<RequestId> try_submit(Request request, std::shared_ptr<EventSink> sink) {
     MOTLEY_TRY_VOID(validate(request, bounds_));
     // No more tokens can ever be drawn, and memory is provided for no more.
     request.max_tokens =
@@ -481,7 +481,7 @@ class ThreadedEngine final : public Replica {
 
   void handle(SubmitMessage& message) {
     if (dead_ || message.error) {
-      message.arrival.sink->failed(dead_ ? *dead_ : *message.error);
+      tell_failure(*message.arrival.sink, dead_ ? *dead_ : *message.error);
       return;
     }
     scheduler_.submit(std::move(message.arrival));

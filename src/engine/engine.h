@@ -76,7 +76,7 @@ class Engine {
   // Refuses at once: `invalid_argument` for values out of range, `not_found` for an unknown
   // adapter, `too_long` for what can never fit, `busy` if the queue is full, `unavailable` while
   // shutting down. An accepted request reports through the sink until its last call.
-  virtual Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
+  virtual Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) = 0;
 
   // Ends the request, or one choice of it, before the next step begins: its choices finish as
   // `cancelled`. Does nothing if it has ended. `kept`: the choice's first tokens, which a next

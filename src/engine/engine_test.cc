@@ -16,27 +16,12 @@ namespace motley::engine::test {
 namespace {
 
 // Records events, and lets another thread wait for the end or for a number of tokens.
-class WaitingSink final : public RequestSink {
+class WaitingSink final : public EventSink {
  public:
   explicit WaitingSink(int choices = 1) : memory_(choices) {}
 
-  void started(const StartEvent& event) override {
-    monitor_.change([&] { memory_.started(event); });
-  }
-  void prompt_scored(const PromptEvent& event) override {
-    monitor_.change([&] { memory_.prompt_scored(event); });
-  }
-  void token(const TokenEvent& event) override {
-    monitor_.change([&] { memory_.token(event); });
-  }
-  void choice_finished(const ChoiceEvent& event) override {
-    monitor_.change([&] { memory_.choice_finished(event); });
-  }
-  void finished(const Usage& usage) override {
-    monitor_.change([&] { memory_.finished(usage); });
-  }
-  void failed(const Error& error) override {
-    monitor_.change([&] { memory_.failed(error); });
+  void take(Event event) override {
+    monitor_.change([&] { memory_.take(std::move(event)); });
   }
 
   const MemorySink& wait() const {

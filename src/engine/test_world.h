@@ -442,42 +442,15 @@ class FakeStore final : public AdapterStore {
   std::function<void()> wake_;
 };
 
-class MemorySink final : public RequestSink {
+class MemorySink final : public EventSink {
  public:
   explicit MemorySink(int choices = 1) : tokens(static_cast<std::size_t>(choices)) {
     reasons.resize(tokens.size());
   }
 
-  void started(const StartEvent& event) override {
-    require_open();
-    MOTLEY_CHECK(!start, "a request starts once");
-    start = event;
-  }
-  void prompt_scored(const PromptEvent& event) override {
-    require_open();
-    MOTLEY_CHECK(event.first == static_cast<std::int64_t>(scores.size()) + 1,
-                 "pieces of a prompt come in order");
-    scores.insert(scores.end(), event.logprobs.begin(), event.logprobs.end());
-  }
-  void token(const TokenEvent& event) override {
-    require_open();
-    MOTLEY_CHECK(!reasons[static_cast<std::size_t>(event.choice)], "no token behind the end");
-    tokens[static_cast<std::size_t>(event.choice)].push_back(event.token);
-    logprobs.push_back(event.logprob);
-  }
-  void choice_finished(const ChoiceEvent& event) override {
-    require_open();
-    auto& reason = reasons[static_cast<std::size_t>(event.choice)];
-    MOTLEY_CHECK(!reason, "a choice finishes once");
-    reason = event.reason;
-  }
-  void finished(const Usage& all) override {
-    require_open();
-    usage = all;
-  }
-  void failed(const Error& why) override {
-    require_open();
-    error = why;
+  void take(Event event) override {
+    MOTLEY_CHECK(!closed(), "nothing follows the last event");
+    std::visit([this](auto& each) { keep(each); }, event);
   }
   bool closed() const { return usage || error; }
 
@@ -490,7 +463,27 @@ class MemorySink final : public RequestSink {
   std::optional<Error> error;
 
  private:
-  void require_open() const { MOTLEY_CHECK(!closed(), "nothing follows the last event"); }
+  void keep(const StartEvent& event) {
+    MOTLEY_CHECK(!start, "a request starts once");
+    start = event;
+  }
+  void keep(const PromptEvent& event) {
+    MOTLEY_CHECK(event.first == static_cast<std::int64_t>(scores.size()) + 1,
+                 "pieces of a prompt come in order");
+    scores.insert(scores.end(), event.logprobs.begin(), event.logprobs.end());
+  }
+  void keep(const TokenEvent& event) {
+    MOTLEY_CHECK(!reasons[static_cast<std::size_t>(event.choice)], "no token behind the end");
+    tokens[static_cast<std::size_t>(event.choice)].push_back(event.id);
+    logprobs.push_back(event.logprob);
+  }
+  void keep(const ChoiceEvent& event) {
+    auto& reason = reasons[static_cast<std::size_t>(event.choice)];
+    MOTLEY_CHECK(!reason, "a choice finishes once");
+    reason = event.reason;
+  }
+  void keep(const Usage& all) { usage = all; }
+  void keep(Error& why) { error = std::move(why); }
 };
 
 struct WorldOptions {

@@ -41,7 +41,7 @@ class Generation {
         plan_(plan),
         transcript_(std::move(transcript)),
         share_(share),
-        mailbox_(std::make_shared<Mailbox>(exchange.executor())) {}
+        mailbox_(Mailbox::make(exchange.executor())) {}
   ~Generation() {
     exchange_.on_gone(nullptr);
     mailbox_->limit_backlog(0, nullptr);
@@ -116,10 +116,10 @@ class Generation {
   }
 
   void log_counts() {
-    const TokenCounts& start = transcript_.counts_at_start();
-    exchange_.log_field({"prompt_tokens", start.prompt});
-    exchange_.log_field({"cached_tokens", start.cached});
-    exchange_.log_field({"completion_tokens", transcript_.counts().completion});
+    const engine::Usage& start = transcript_.usage_at_start();
+    exchange_.log_field({"prompt_tokens", start.prompt_tokens});
+    exchange_.log_field({"cached_tokens", start.cached_tokens});
+    exchange_.log_field({"completion_tokens", transcript_.usage().completion_tokens});
     if (exchange_.gone()) return exchange_.log_field({"end", "cancelled"});
     if (failure()) return exchange_.log_field({"end", "error"});
     exchange_.log_field({"end", ended_stop_ && ended_length_ ? "stop,length"
@@ -127,11 +127,11 @@ class Generation {
                                                              : "stop"});
   }
 
-  std::optional<ChoiceUpdate> take(EngineNews news) {
-    if (std::holds_alternative<ChoiceToken>(news.what)) exchange_.log_first_token();
-    auto update = transcript_.take(std::move(news));
+  std::optional<ChoiceUpdate> take(engine::EventQueue::Entry arrived) {
+    if (std::holds_alternative<engine::TokenEvent>(arrived.event)) exchange_.log_first_token();
+    auto update = transcript_.take(std::move(arrived));
     if (update && update->end)
-      (*update->end == EndOfChoice::stop ? ended_stop_ : ended_length_) = true;
+      (*update->end == engine::FinishReason::stop ? ended_stop_ : ended_length_) = true;
     return update;
   }
 
@@ -170,18 +170,18 @@ class Generation {
     return {};
   }
 
-  asio::awaitable<std::vector<EngineNews>> next_news() {
-    Result<std::vector<EngineNews>> arrived = co_await mailbox_->next();
+  asio::awaitable<Mailbox::Entries> next_events() {
+    Result<Mailbox::Entries> arrived = co_await mailbox_->next();
     if (arrived.ok()) co_return *std::move(arrived);
     cancel_all();
     transcript_.fail(std::move(arrived).error());
-    co_return std::vector<EngineNews>();
+    co_return Mailbox::Entries();
   }
 
   asio::awaitable<void> collect() {
     while (goes_on()) {
-      std::vector<EngineNews> arrived = co_await next_news();
-      for (EngineNews& each : arrived) {
+      Mailbox::Entries arrived = co_await next_events();
+      for (auto& each : arrived) {
         if (const auto update = take(std::move(each))) plan_.reply->keep(*update);
       }
       cancel_stopped();
@@ -205,8 +205,8 @@ class Generation {
     });
     while (goes_on()) {
       std::string events;
-      std::vector<EngineNews> arrived = co_await next_news();
-      for (EngineNews& each : arrived) {
+      Mailbox::Entries arrived = co_await next_events();
+      for (auto& each : arrived) {
         const auto update = take(std::move(each));
         if (!update) continue;
         std::string more = plan_.reply->events(*update, transcript_);

@@ -15,14 +15,15 @@ namespace asio = boost::asio;
 
 class MailboxTest : public testing::Test {
  protected:
-  using News = std::vector<EngineNews>;
+  using News = Mailbox::Entries;
 
   // From a separate thread, as the engine does.
   void say_tokens(int count) {
     std::thread([&] {
       const std::vector<engine::TopLogprob> top(20);
       for (int i = 0; i < count; ++i)
-        sink_->token({.choice = 0, .token = i, .logprob = -1, .top = top});
+        sink_->take(engine::TokenEvent{
+            .choice = 0, .id = i, .logprob = -1, .top = engine::TopLogprobs(top)});
     }).join();
   }
   // The result of next(); nothing if it keeps waiting.
@@ -39,16 +40,16 @@ class MailboxTest : public testing::Test {
   }
   std::vector<std::int32_t> next_tokens() {
     std::vector<std::int32_t> ids;
-    for (const EngineNews& each : next().value().value())
-      ids.push_back(std::get<ChoiceToken>(each.what).token.id);
+    for (const engine::EventQueue::Entry& each : next().value().value())
+      ids.push_back(std::get<engine::TokenEvent>(each.event).id);
     return ids;
   }
 
   static constexpr std::size_t room = 10'000;  // for a few dozen tokens
 
   asio::io_context context_;
-  std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>(context_.get_executor(), room);
-  std::shared_ptr<engine::RequestSink> sink_ = mailbox_->sink_for(0);
+  std::shared_ptr<Mailbox> mailbox_ = Mailbox::make(context_.get_executor(), room);
+  std::shared_ptr<engine::EventSink> sink_ = mailbox_->sink_for(0);
 };
 
 TEST_F(MailboxTest, RoomIsCountedFromWhatWasTakenLast) {

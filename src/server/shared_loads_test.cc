@@ -55,7 +55,7 @@ class LoadingEngine final : public engine::Engine {
     while (!under_way.empty()) answer(Error(ErrorCode::unavailable, "it is shutting down"));
   }
 
-  Result<engine::RequestId> submit(engine::Request, std::shared_ptr<engine::RequestSink>) override {
+  Result<engine::RequestId> submit(engine::Request, std::shared_ptr<engine::EventSink>) override {
     return Error(ErrorCode::internal, "no requests here");
   }
   void cancel(engine::RequestId) override {}

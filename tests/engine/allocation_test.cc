@@ -11,14 +11,12 @@
 namespace motley::engine_tests {
 namespace {
 
-class CountingSink final : public engine::RequestSink {
+class CountingSink final : public engine::EventSink {
  public:
-  void started(const engine::StartEvent&) override {}
-  void prompt_scored(const engine::PromptEvent&) override {}
-  void token(const engine::TokenEvent&) override { ++tokens; }
-  void choice_finished(const engine::ChoiceEvent&) override {}
-  void finished(const engine::Usage&) override {}
-  void failed(const Error& error) override { FAIL() << error.message(); }
+  void take(engine::Event event) override {
+    if (std::holds_alternative<engine::TokenEvent>(event)) ++tokens;
+    if (const auto* const error = std::get_if<Error>(&event)) FAIL() << error->message();
+  }
 
   int tokens = 0;
 };

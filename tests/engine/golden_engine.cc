@@ -104,7 +104,7 @@ Result<void> GoldenEngine::unload(const std::string& adapter) {
 std::shared_ptr<Answer> GoldenEngine::submit(engine::Request request) {
   auto answer = std::make_shared<Answer>(request.choices);
   const auto id = engine_->submit(std::move(request), answer);
-  if (!id.ok()) answer->failed(id.error());
+  if (!id.ok()) answer->take(id.error());
   return answer;
 }
 

@@ -20,38 +20,17 @@
 namespace motley::engine_tests {
 
 // What came of one request: tokens and log-probabilities by choice, or the error.
-class Answer final : public engine::RequestSink {
+class Answer final : public engine::EventSink {
  public:
   explicit Answer(int choices = 1)
       : tokens(static_cast<std::size_t>(choices)),
         logprobs(tokens.size()),
         reasons(tokens.size()) {}
 
-  void started(const engine::StartEvent& event) override {
-    monitor_.change([&] { cached_tokens = event.cached_tokens; });
-  }
-  void prompt_scored(const engine::PromptEvent& event) override {
+  void take(engine::Event event) override {
     monitor_.change([&] {
-      prompt_logprobs.insert(prompt_logprobs.end(), event.logprobs.begin(), event.logprobs.end());
-    });
-  }
-  void token(const engine::TokenEvent& event) override {
-    monitor_.change([&] {
-      const auto choice = static_cast<std::size_t>(event.choice);
-      tokens[choice].push_back(event.token);
-      logprobs[choice].push_back(event.logprob);
-    });
-  }
-  void choice_finished(const engine::ChoiceEvent& event) override {
-    monitor_.change([&] { reasons[static_cast<std::size_t>(event.choice)] = event.reason; });
-  }
-  void finished(const engine::Usage&) override {
-    monitor_.change([&] { closed_ = true; });
-  }
-  void failed(const Error& why) override {
-    monitor_.change([&] {
-      error = why;
-      closed_ = true;
+      closed_ = engine::is_last(event);
+      std::visit([this](auto& each) { keep(each); }, event);
     });
   }
 
@@ -72,6 +51,21 @@ class Answer final : public engine::RequestSink {
   std::optional<Error> error;
 
  private:
+  void keep(const engine::StartEvent& event) { cached_tokens = event.cached_tokens; }
+  void keep(const engine::PromptEvent& event) {
+    prompt_logprobs.insert(prompt_logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+  }
+  void keep(const engine::TokenEvent& event) {
+    const auto choice = static_cast<std::size_t>(event.choice);
+    tokens[choice].push_back(event.id);
+    logprobs[choice].push_back(event.logprob);
+  }
+  void keep(const engine::ChoiceEvent& event) {
+    reasons[static_cast<std::size_t>(event.choice)] = event.reason;
+  }
+  void keep(const engine::Usage&) {}
+  void keep(Error& why) { error = std::move(why); }
+
   test::Monitor monitor_;
   bool closed_ = false;
 };

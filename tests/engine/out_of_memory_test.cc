@@ -20,43 +20,17 @@ using motley::test::stop_failing;
 using motley::test::take_part;
 
 // Takes no memory for what it hears, as sinks must not fail.
-class ReservedSink final : public RequestSink {
+class ReservedSink final : public EventSink {
  public:
   explicit ReservedSink(const Request& request)
       : tokens(static_cast<std::size_t>(request.choices)) {
     for (auto& choice : tokens) choice.reserve(static_cast<std::size_t>(request.max_tokens));
   }
 
-  void started(const StartEvent&) override {
+  void take(Event event) override {
     const Spared spared;
-    require_open();
-    EXPECT_FALSE(std::exchange(begun_, true));
-  }
-  void prompt_scored(const PromptEvent& event) override {
-    const Spared spared;
-    require_open();
-    EXPECT_EQ(event.first, scored + 1);
-    scored += static_cast<std::int64_t>(event.logprobs.size());
-  }
-  void token(const TokenEvent& event) override {
-    const Spared spared;
-    require_open();
-    tokens[static_cast<std::size_t>(event.choice)].push_back(event.token);
-  }
-  void choice_finished(const ChoiceEvent&) override {
-    const Spared spared;
-    require_open();
-    ++choices_finished;
-  }
-  void finished(const Usage&) override {
-    const Spared spared;
-    require_open();
-    close({});
-  }
-  void failed(const Error& why) override {
-    const Spared spared;
-    require_open();
-    close(why);
+    EXPECT_FALSE(closed_) << "nothing follows the last event";
+    std::visit([this](auto& each) { keep(each); }, event);
   }
 
   bool closed() const { return closed_; }
@@ -70,7 +44,17 @@ class ReservedSink final : public RequestSink {
   std::optional<Error> error;
 
  private:
-  void require_open() const { EXPECT_FALSE(closed_) << "nothing follows the last event"; }
+  void keep(const StartEvent&) { EXPECT_FALSE(std::exchange(begun_, true)); }
+  void keep(const PromptEvent& event) {
+    EXPECT_EQ(event.first, scored + 1);
+    scored += static_cast<std::int64_t>(event.logprobs.size());
+  }
+  void keep(const TokenEvent& event) {
+    tokens[static_cast<std::size_t>(event.choice)].push_back(event.id);
+  }
+  void keep(const ChoiceEvent&) { ++choices_finished; }
+  void keep(const Usage&) { close({}); }
+  void keep(const Error& why) { close(why); }
   void close(std::optional<Error> why) {
     monitor_.change([&] {
       error = std::move(why);
@@ -430,7 +414,7 @@ TEST(OutOfMemory, AnEngineAnswersEveryRequestAndServesOn) {
       if (id.ok()) continue;
       const Spared spared;
       EXPECT_EQ(id.error().code(), ErrorCode::out_of_memory);
-      asked.sink->failed(id.error());
+      asked.sink->take(id.error());
     }
     take_part(false);
     for (const Asked& asked : all) asked.sink->wait();

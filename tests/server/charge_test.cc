@@ -88,38 +88,39 @@ class Charges : public testing::TestWithParam<Field> {
       const auto tokens = static_cast<std::int64_t>(request.tokens.size());
       const auto width = static_cast<std::size_t>(request.sampling.top_logprobs);
       const std::vector<engine::TopLogprob> top(width, {.token = 100, .logprob = -1});
-      transcript.take({.prompt = prompt, .what = engine::StartEvent{.prompt_tokens = tokens}});
+      transcript.take({.request = prompt, .event = engine::StartEvent{.prompt_tokens = tokens}});
       if (request.prompt_logprobs && tokens > 1) transcript.take(scores(prompt, request));
       for (int choice = 0; choice < request.choices; ++choice) {
         for (std::int64_t i = 0; i < request.max_tokens; ++i) {
-          SampledToken token{.id = 100 + static_cast<std::int32_t>(i % 50), .logprob = -1};
-          token.top = top;
-          keep(
-              plan, transcript,
-              {.prompt = prompt, .what = ChoiceToken{.choice = choice, .token = std::move(token)}});
+          keep(plan, transcript,
+               {prompt, engine::TokenEvent{.choice = choice,
+                                           .id = 100 + static_cast<std::int32_t>(i % 50),
+                                           .logprob = -1,
+                                           .top = engine::TopLogprobs(top)}});
         }
         keep(plan, transcript,
-             {.prompt = prompt,
-              .what =
+             {.request = prompt,
+              .event =
                   engine::ChoiceEvent{.choice = choice, .reason = engine::FinishReason::length}});
       }
-      transcript.take({.prompt = prompt, .what = engine::Usage{.prompt_tokens = tokens}});
+      transcript.take({.request = prompt, .event = engine::Usage{.prompt_tokens = tokens}});
     }
   }
 
-  static EngineNews scores(std::size_t prompt, const engine::Request& request) {
-    PromptScores scores{.first = 1};
+  static engine::EventQueue::Entry scores(std::size_t prompt, const engine::Request& request) {
+    engine::PromptEvent scores{.first = 1};
     const auto width = static_cast<std::size_t>(request.prompt_top);
     for (std::size_t i = 1; i < request.tokens.size(); ++i) {
       scores.logprobs.push_back(-1);
       scores.ranks.push_back(1);
       scores.top.insert(scores.top.end(), width, {.token = request.tokens[i], .logprob = -1});
     }
-    return {.prompt = prompt, .what = std::move(scores)};
+    return {.request = prompt, .event = std::move(scores)};
   }
 
-  static void keep(GenerationPlan& plan, Transcript& transcript, EngineNews news) {
-    if (const auto update = transcript.take(std::move(news))) plan.reply->keep(*update);
+  static void keep(GenerationPlan& plan, Transcript& transcript,
+                   engine::EventQueue::Entry arrived) {
+    if (const auto update = transcript.take(std::move(arrived))) plan.reply->keep(*update);
   }
 
   TemporaryFolder folder_;

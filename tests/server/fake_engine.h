@@ -114,7 +114,7 @@ class FakeEngine : public engine::Engine {
   }
 
   Result<engine::RequestId> submit(engine::Request request,
-                                   std::shared_ptr<engine::RequestSink> sink) override {
+                                   std::shared_ptr<engine::EventSink> sink) override {
     const std::lock_guard lock(mutex_);
     if (refusal_) return *refusal_;
     for (const lora::ScaledAdapter& each : request.adapters) {
@@ -207,7 +207,7 @@ class FakeEngine : public engine::Engine {
   struct Running {
     engine::RequestId id;
     engine::Request request;
-    std::shared_ptr<engine::RequestSink> sink;
+    std::shared_ptr<engine::EventSink> sink;
     std::vector<std::int32_t> said;
     std::vector<Choice> done;
     bool begun;
@@ -228,12 +228,13 @@ class FakeEngine : public engine::Engine {
 
   // Sinks are called without the lock, as they may cancel. True where something was done.
   bool advance(std::unique_lock<std::mutex>& lock, Running& running) {
-    std::vector<std::function<void(engine::RequestSink&)>> news;
+    std::vector<std::function<void(engine::EventSink&)>> news;
     const engine::Request& request = running.request;
     if (!running.begun) {
       running.begun = true;
       const auto tokens = static_cast<std::int64_t>(request.tokens.size());
-      news.push_back([tokens](auto& sink) { sink.started({.prompt_tokens = tokens}); });
+      news.push_back(
+          [tokens](auto& sink) { sink.take(engine::StartEvent{.prompt_tokens = tokens}); });
       if (request.prompt_logprobs)
         news.push_back([&request](auto& sink) { score_prompt(request, sink); });
     }
@@ -245,7 +246,7 @@ class FakeEngine : public engine::Engine {
       const auto finish = [&](engine::FinishReason reason, std::optional<std::int32_t> token) {
         choice.ended = true;
         news.push_back([number, reason, token](auto& sink) {
-          sink.choice_finished({.choice = number, .reason = reason, .stop_token = token});
+          sink.take(engine::ChoiceEvent{.choice = number, .reason = reason, .stop_token = token});
         });
       };
       if (cancels_.contains({running.id, -1}) || cancels_.contains({running.id, number})) {
@@ -260,18 +261,19 @@ class FakeEngine : public engine::Engine {
         news.push_back([number, id, logprob, &request](auto& sink) {
           const std::vector<engine::TopLogprob> top(
               static_cast<std::size_t>(request.sampling.top_logprobs), {id, logprob});
-          sink.token({.choice = number, .token = id, .logprob = logprob, .top = top});
+          sink.take(engine::TokenEvent{
+              .choice = number, .id = id, .logprob = logprob, .top = engine::TopLogprobs(top)});
         });
         if (ends(request, id)) finish(engine::FinishReason::stop, id);
       }
       all_ended = all_ended && choice.ended;
     }
     if (failing_) {
-      news.push_back([error = *failing_](auto& sink) { sink.failed(error); });
+      news.push_back([error = *failing_](auto& sink) { sink.take(error); });
       all_ended = true;
     } else if (all_ended) {
       engine::Usage usage{.prompt_tokens = static_cast<std::int64_t>(request.tokens.size())};
-      news.push_back([usage](auto& sink) { sink.finished(usage); });
+      news.push_back([usage](auto& sink) { sink.take(usage); });
     }
     if (news.empty()) return false;
     lock.unlock();
@@ -284,7 +286,7 @@ class FakeEngine : public engine::Engine {
     return true;
   }
 
-  static void score_prompt(const engine::Request& request, engine::RequestSink& sink) {
+  static void score_prompt(const engine::Request& request, engine::EventSink& sink) {
     // In two pieces, as chunked prompts are scored.
     const auto width = static_cast<std::size_t>(request.prompt_top);
     const std::size_t half = 1 + (request.tokens.size() - 1) / 2;
@@ -300,8 +302,8 @@ class FakeEngine : public engine::Engine {
                          .logprob = -static_cast<float>(i) + static_cast<float>(own - k) / 8});
       }
       if (begin < end)
-        sink.prompt_scored(
-            {.first = static_cast<std::int64_t>(begin), .logprobs = logprobs, .top = top});
+        sink.take(engine::PromptEvent{
+            .first = static_cast<std::int64_t>(begin), .logprobs = logprobs, .top = top});
     };
     piece(1, half);
     piece(half, request.tokens.size());

@@ -21,7 +21,7 @@ class CountingEngine : public FakeEngine {
   using FakeEngine::FakeEngine;
 
   Result<engine::RequestId> submit(engine::Request request,
-                                   std::shared_ptr<engine::RequestSink> sink) override {
+                                   std::shared_ptr<engine::EventSink> sink) override {
     ++submitted;
     const auto& form = request.sampling.grammar;
     if (form && form->checked) ++checked;

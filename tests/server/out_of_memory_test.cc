@@ -23,38 +23,18 @@ using motley::test::stop_failing;
 using motley::test::take_part;
 
 // Takes part while it hears news.
-class PartakingSink final : public engine::RequestSink {
+class PartakingSink final : public engine::EventSink {
  public:
-  explicit PartakingSink(std::shared_ptr<engine::RequestSink> sink) : sink_(std::move(sink)) {}
+  explicit PartakingSink(std::shared_ptr<engine::EventSink> sink) : sink_(std::move(sink)) {}
 
-  void started(const engine::StartEvent& event) override {
-    hear([&] { sink_->started(event); });
-  }
-  void prompt_scored(const engine::PromptEvent& event) override {
-    hear([&] { sink_->prompt_scored(event); });
-  }
-  void token(const engine::TokenEvent& event) override {
-    hear([&] { sink_->token(event); });
-  }
-  void choice_finished(const engine::ChoiceEvent& event) override {
-    hear([&] { sink_->choice_finished(event); });
-  }
-  void finished(const engine::Usage& usage) override {
-    hear([&] { sink_->finished(usage); });
-  }
-  void failed(const Error& error) override {
-    hear([&] { sink_->failed(error); });
-  }
-
- private:
-  template <class News>
-  static void hear(News news) {
+  void take(engine::Event event) override {
     take_part(true);
-    news();
+    sink_->take(std::move(event));
     take_part(false);
   }
 
-  std::shared_ptr<engine::RequestSink> sink_;
+ private:
+  std::shared_ptr<engine::EventSink> sink_;
 };
 
 // The fake engine, whose own allocations don't fail.
@@ -70,7 +50,7 @@ class PartakingEngine final : public engine::Engine {
   }
 
   Result<engine::RequestId> submit(engine::Request request,
-                                   std::shared_ptr<engine::RequestSink> sink) override {
+                                   std::shared_ptr<engine::EventSink> sink) override {
     auto partaking = std::make_shared<PartakingSink>(std::move(sink));
     const Spared spared;
     return engine_.submit(std::move(request), std::move(partaking));

@@ -59,7 +59,7 @@ Replica& ReplicatedEngine::replica_of(RequestId request) const {
 }
 RequestId ReplicatedEngine::own_id(RequestId request) const { return request / replicas_.size(); }
 
-Result<RequestId> ReplicatedEngine::submit(Request request, std::shared_ptr<RequestSink> sink) {
+Result<RequestId> ReplicatedEngine::submit(Request request, std::shared_ptr<EventSink> sink) {
   return within_memory([&] { return try_submit(request, sink); });
 }
 
@@ -74,7 +74,7 @@ Result<void> ReplicatedEngine::check_names(const Request& request) const {
 
 // A replica whose queue is full, or that stops just then, passes the request on to the next.
 Result<RequestId> ReplicatedEngine::try_submit(const Request& request,
-                                               const std::shared_ptr<RequestSink>& sink) {
+                                               const std::shared_ptr<EventSink>& sink) {
   if (stopping_) return stopping_error();
   MOTLEY_TRY_VOID(health());
   MOTLEY_TRY_VOID(check_names(request));

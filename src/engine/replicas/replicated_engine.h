@@ -29,7 +29,7 @@ class ReplicatedEngine final : public Engine {
   explicit ReplicatedEngine(std::vector<Replica*> replicas);
   ~ReplicatedEngine() override;
 
-  Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) override;
+  Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
   void cancel(RequestId request) override;
   void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) override;
   void load_adapter(AdapterSpec spec, bool replace, Done done) override;
@@ -57,7 +57,7 @@ class ReplicatedEngine final : public Engine {
     bool unloading = false;  // which change it is
   };
 
-  Result<RequestId> try_submit(const Request& request, const std::shared_ptr<RequestSink>& sink);
+  Result<RequestId> try_submit(const Request& request, const std::shared_ptr<EventSink>& sink);
   Result<void> check_names(const Request& request) const;
   // A request's id says which replica has it.
   RequestId id_of(RequestId request, std::size_t replica) const;

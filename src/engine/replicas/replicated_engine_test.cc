@@ -18,19 +18,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Lets a test wait for the end.
-class AwaitedSink final : public RequestSink {
+class AwaitedSink final : public EventSink {
  public:
-  void started(const StartEvent& event) override { memory_.started(event); }
-  void prompt_scored(const PromptEvent& event) override { memory_.prompt_scored(event); }
-  void token(const TokenEvent& event) override { memory_.token(event); }
-  void choice_finished(const ChoiceEvent& event) override { memory_.choice_finished(event); }
-  void finished(const Usage& usage) override {
-    memory_.finished(usage);
-    closed_.set_value();
-  }
-  void failed(const Error& error) override {
-    memory_.failed(error);
-    closed_.set_value();
+  void take(Event event) override {
+    memory_.take(std::move(event));
+    if (memory_.closed()) closed_.set_value();
   }
   const MemorySink& wait() {
     if (ended_.valid()) motley::test::get(ended_, "the request ends");

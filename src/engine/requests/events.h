@@ -1,11 +1,19 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <variant>
+#include <vector>
 
+#include "base/check.h"
 #include "base/error.h"
 
+// What the engine says about a request. Events own what they hold, and are moved from the engine's
+// thread to the one that answers.
 namespace motley::engine {
 
 struct TopLogprob {
@@ -13,22 +21,57 @@ struct TopLogprob {
   float logprob = 0;
 };
 
-// The next token of a choice. Spans in events are valid only during the call.
-struct TokenEvent {
-  int choice = 0;
-  std::int32_t token = 0;
-  float logprob = 0;                     // if the request asks for log-probabilities
-  std::span<const TopLogprob> top = {};  // the most probable first
+inline constexpr int max_top_logprobs = 20;  // of an answer's token
+
+// The most probable tokens in place of an answer's token, in place, so that a step allocates none.
+class TopLogprobs {
+ public:
+  TopLogprobs() = default;
+  explicit TopLogprobs(std::span<const TopLogprob> entries) : size_(entries.size()) {
+    MOTLEY_CHECK(size_ <= entries_.size(), "as many alternatives as a request may ask for");
+    std::ranges::copy(entries, entries_.begin());
+  }
+
+  std::size_t size() const { return size_; }
+  const TopLogprob* begin() const { return entries_.data(); }
+  const TopLogprob* end() const { return entries_.data() + size_; }
+  std::span<const TopLogprob> first(std::size_t most) const {
+    return {begin(), std::min(most, size_)};
+  }
+
+ private:
+  std::array<TopLogprob, max_top_logprobs> entries_{};
+  std::size_t size_ = 0;
+};
+
+// Sent when the request begins to run.
+struct StartEvent {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
 };
 
 // Log-probabilities of a piece of the prompt, in order of tokens: entry i is that of token `first +
 // i` given those before it. The first token of a prompt has none, so the first piece begins at 1.
 struct PromptEvent {
   std::int64_t first = 0;
-  std::span<const float> logprobs = {};  // [pieces]
+  std::vector<float> logprobs = {};  // [pieces]
   // [pieces], or empty: among all tokens by log-probability, from 1 on; equal ones by rising id.
-  std::span<const std::int32_t> ranks = {};
-  std::span<const TopLogprob> top = {};  // [pieces, prompt_top]: the most probable tokens there
+  std::vector<std::int32_t> ranks = {};
+  std::vector<TopLogprob> top = {};  // [pieces, prompt_top]: the most probable tokens there
+
+  // The alternatives of an entry, at most `most`.
+  std::span<const TopLogprob> likeliest(std::size_t entry, std::size_t most) const {
+    const std::size_t width = top.size() / logprobs.size();
+    return std::span(top).subspan(entry * width, std::min(width, most));
+  }
+};
+
+// The next token of a choice.
+struct TokenEvent {
+  int choice = 0;
+  std::int32_t id = 0;
+  float logprob = 0;     // if the request asks for log-probabilities
+  TopLogprobs top = {};  // the most probable first
 };
 
 enum class FinishReason : std::uint8_t {
@@ -43,34 +86,32 @@ struct ChoiceEvent {
   std::optional<std::int32_t> stop_token = {};  // the token that ended it, if any
 };
 
-// Sent when the request begins to run.
-struct StartEvent {
-  std::int64_t prompt_tokens = 0;
-  std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
-};
-
 struct Usage {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t completion_tokens = 0;  // of all choices
 };
 
-// Receives the events of a request, on the engine's thread, one call at a time. It must not block,
-// call the engine and wait for the result (cancel() is fine), or throw: a sink that runs out of
-// memory reports that to its client itself. Exactly one of finished() and failed() is called last;
-// then the engine releases the sink.
-class RequestSink {
- public:
-  virtual ~RequestSink() = default;
+// The last one is Usage, when all choices are finished, or Error: the request has failed, whatever
+// came before.
+using Event = std::variant<StartEvent, PromptEvent, TokenEvent, ChoiceEvent, Usage, Error>;
 
-  virtual void started(const StartEvent& event) = 0;
-  virtual void prompt_scored(const PromptEvent& event) = 0;
-  virtual void token(const TokenEvent& event) = 0;
-  virtual void choice_finished(const ChoiceEvent& event) = 0;
-  // All choices are finished.
-  virtual void finished(const Usage& usage) = 0;
-  // The request has failed, whatever was delivered before.
-  virtual void failed(const Error& error) = 0;
+inline bool is_last(const Event& event) {
+  return std::holds_alternative<Usage>(event) || std::holds_alternative<Error>(event);
+}
+
+// Receives the events of a request, on the engine's thread, one at a time; the engine releases it
+// after the last one.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+
+  // Must not block, call the engine and wait for the result (cancel() is fine), or throw: a sink
+  // that runs out of memory reports that to its client itself.
+  virtual void take(Event event) = 0;
 };
+
+// Ends a request with this error, or, where there is no memory for its copy, with one that says so.
+void tell_failure(EventSink& sink, const Error& error);
 
 }  // namespace motley::engine

@@ -149,20 +149,18 @@ class ClosedLoop {
   }
 
  private:
-  class Sink final : public RequestSink {
+  class Sink final : public EventSink {
    public:
     explicit Sink(ClosedLoop& loop) : loop_(&loop), sent_(loop.clock_.now()) {}
-    void started(const StartEvent&) override {
-      loop_->waits_.push_back(seconds(loop_->clock_.now() - sent_));
-    }
-    void prompt_scored(const PromptEvent&) override {}
-    void token(const TokenEvent&) override { ++loop_->tokens_; }
-    void choice_finished(const ChoiceEvent&) override {}
-    void finished(const Usage&) override {
+    void take(Event event) override {
+      if (std::holds_alternative<StartEvent>(event))
+        loop_->waits_.push_back(seconds(loop_->clock_.now() - sent_));
+      if (std::holds_alternative<TokenEvent>(event)) ++loop_->tokens_;
+      if (const auto* const error = std::get_if<Error>(&event)) ADD_FAILURE() << error->message();
+      if (!std::holds_alternative<Usage>(event)) return;
       ++loop_->ended_;
       ++loop_->unsent_;
     }
-    void failed(const Error& error) override { ADD_FAILURE() << error.message(); }
 
    private:
     ClosedLoop* loop_;

@@ -261,7 +261,7 @@ void Scheduler::begin(Waiting::node_type place) {
   const auto prompt = static_cast<std::uint64_t>(job->prompt_tokens());
   stats.begun_tokens += prompt;
   count_traffic(*job, [&](AdapterTraffic& traffic) { traffic.prompt_tokens += prompt; });
-  job->sink->started({.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
+  job->sink->take(StartEvent{.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
 }
 
 void Scheduler::insert_running(std::unique_ptr<RunningSequence> running) {

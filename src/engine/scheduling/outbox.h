@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "engine/requests/events.h"
@@ -15,8 +14,6 @@ namespace motley::engine {
 // queued, so that a GPU does not wait for them.
 class Outbox {
  public:
-  using Event = std::variant<TokenEvent, ChoiceEvent, Usage>;
-
   // Reserves memory for this many events of a step.
   explicit Outbox(std::size_t events) : events_(events) { provide(0); }
 
@@ -26,16 +23,16 @@ class Outbox {
     if (letters_.capacity() < needed) letters_.reserve(std::max(needed, 2 * letters_.capacity()));
   }
 
-  void add(std::shared_ptr<RequestSink> sink, const Event& event) {
-    letters_.push_back({.sink = std::move(sink), .event = event});
+  void add(std::shared_ptr<EventSink> sink, Event event) {
+    letters_.push_back({.sink = std::move(sink), .event = std::move(event)});
   }
   bool empty() const { return letters_.empty(); }
 
   // Delivers in order, and releases the sinks.
   void deliver() {
     while (delivered_ < letters_.size()) {
-      const Letter& letter = letters_[delivered_++];
-      std::visit(Call{letter.sink.get()}, letter.event);
+      Letter& letter = letters_[delivered_++];
+      letter.sink->take(std::move(letter.event));
     }
     letters_.clear();
     delivered_ = 0;
@@ -43,14 +40,8 @@ class Outbox {
 
  private:
   struct Letter {
-    std::shared_ptr<RequestSink> sink;
+    std::shared_ptr<EventSink> sink;
     Event event;
-  };
-  struct Call {
-    RequestSink* sink;
-    void operator()(const TokenEvent& event) const { sink->token(event); }
-    void operator()(const ChoiceEvent& event) const { sink->choice_finished(event); }
-    void operator()(const Usage& usage) const { sink->finished(usage); }
   };
 
   std::size_t events_;

@@ -47,12 +47,12 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
 }
 
 void Scheduler::submit(Arrival arrival) {
-  const std::shared_ptr<RequestSink> sink = arrival.sink;
+  const std::shared_ptr<EventSink> sink = arrival.sink;
   Stats& counts = counts_of(arrival.request);
   const Result<void> entered = within_memory([&] { return enter(std::move(arrival)); });
   if (entered.ok()) return;
   ++counts.failed;
-  sink->failed(entered.error());
+  tell_failure(*sink, entered.error());
 }
 
 // First everything that can fail.
@@ -158,7 +158,7 @@ void Scheduler::fail(std::shared_ptr<Job> job, const Error& error) {
   count_traffic(*job, [](AdapterTraffic& traffic) { ++traffic.failed; });
   note_adapters(*job);
   deliver();
-  job->sink->failed(error);
+  tell_failure(*job->sink, error);
 }
 
 void Scheduler::mark(Job& job, Error error) {

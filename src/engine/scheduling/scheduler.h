@@ -55,7 +55,7 @@ class Scheduler {
   struct Arrival {
     RequestId id = 0;
     Request request;
-    std::shared_ptr<RequestSink> sink;
+    std::shared_ptr<EventSink> sink;
     std::unique_ptr<Sampler> sampler;
     TimePoint accepted;
   };

@@ -23,7 +23,7 @@ namespace motley::engine {
 struct Job {
   RequestId id = 0;
   Request request;
-  std::shared_ptr<RequestSink> sink;
+  std::shared_ptr<EventSink> sink;
   TimePoint accepted;
   TimePoint begun;  // once it has started
   TimePoint first_token;

@@ -371,13 +371,16 @@ void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
   // A prompt that was preempted and computed again has been scored in part.
   const auto known = static_cast<std::size_t>(std::max<std::int64_t>(0, job.scored - (length + 1)));
   if (known >= output.scored.size()) return;
-  const PromptEvent event{
-      .first = job.scored,
-      .logprobs = output.logprobs.subspan(known),
-      .ranks = output.ranks.empty() ? output.ranks : output.ranks.subspan(known),
-      .top = output.logprobs_top.subspan(known * static_cast<std::size_t>(output.top))};
+  PromptEvent event{.first = job.scored};
+  const auto keep = [](auto& list, auto results) { list.assign(results.begin(), results.end()); };
+  const Result<void> kept = within_memory([&] {
+    keep(event.logprobs, output.logprobs.subspan(known));
+    if (!output.ranks.empty()) keep(event.ranks, output.ranks.subspan(known));
+    keep(event.top, output.logprobs_top.subspan(known * static_cast<std::size_t>(output.top)));
+  });
+  if (!kept.ok()) return mark(job, kept.error());
   job.scored += static_cast<std::int64_t>(event.logprobs.size());
-  job.sink->prompt_scored(event);
+  job.sink->take(std::move(event));
 }
 
 // The prompt of several choices is computed: each choice that has a draw becomes a sequence; those
@@ -462,9 +465,9 @@ void Scheduler::accept(RunningSequence& running, const Draw& draw) {
   ++sequence.generated;
   ++job.completion_tokens;
   outbox_.add(job.sink, TokenEvent{.choice = sequence.choice,
-                                   .token = draw.token,
+                                   .id = draw.token,
                                    .logprob = draw.logprob,
-                                   .top = draw.top});
+                                   .top = TopLogprobs(draw.top)});
   const bool ends = sequence.generated >= job.request.sampling.min_tokens &&
                     std::ranges::binary_search(job.ends, draw.token);
   if (ends) {

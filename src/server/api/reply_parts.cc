@@ -23,26 +23,26 @@ std::string ReplyHead::open(std::string_view kind) const {
   return text += ",\"choices\":[";
 }
 
-std::string ReplyHead::close(const TokenCounts& counts) {
-  return cat("],\"usage\":", json::write(usage_object(counts)), "}");
+std::string ReplyHead::close(const engine::Usage& usage) {
+  return cat("],\"usage\":", json::write(usage_object(usage)), "}");
 }
 
 std::string ReplyHead::event(std::string_view kind, std::string_view choice,
-                             const TokenCounts& counts) const {
-  if (continuous_usage) return cat("data: ", open(kind), choice, close(counts), "\n\n");
+                             const engine::Usage& usage) const {
+  if (continuous_usage) return cat("data: ", open(kind), choice, close(usage), "\n\n");
   return cat("data: ", open(kind), choice, include_usage ? "],\"usage\":null}" : "]}", "\n\n");
 }
 
-std::string ReplyHead::last_events(std::string_view kind, const TokenCounts& counts) const {
+std::string ReplyHead::last_events(std::string_view kind, const engine::Usage& usage) const {
   if (!include_usage) return std::string(last_server_event);
-  return cat("data: ", open(kind), close(counts), "\n\n", last_server_event);
+  return cat("data: ", open(kind), close(usage), "\n\n", last_server_event);
 }
 
-json::Object usage_object(const TokenCounts& counts) {
-  json::Object details{{"cached_tokens", counts.cached}};
-  return json::Object{{"prompt_tokens", counts.prompt},
-                      {"completion_tokens", counts.completion},
-                      {"total_tokens", counts.prompt + counts.completion},
+json::Object usage_object(const engine::Usage& usage) {
+  json::Object details{{"cached_tokens", usage.cached_tokens}};
+  return json::Object{{"prompt_tokens", usage.prompt_tokens},
+                      {"completion_tokens", usage.completion_tokens},
+                      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
                       {"prompt_tokens_details", std::move(details)}};
 }
 
@@ -54,6 +54,8 @@ std::string failure_event(const Error& error) { return cat("data: ", error_body(
 
 double finite_logprob(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
 
-std::string_view name(EndOfChoice end) { return end == EndOfChoice::stop ? "stop" : "length"; }
+std::string_view name(engine::FinishReason end) {
+  return end == engine::FinishReason::stop ? "stop" : "length";
+}
 
 }  // namespace motley::server

@@ -26,15 +26,15 @@ struct ReplyHead {
 
   // The body of a whole answer is open(), the choices separated by commas, and close().
   std::string open(std::string_view kind) const;
-  static std::string close(const TokenCounts& counts);
+  static std::string close(const engine::Usage& usage);
 
-  // An event with one choice, as JSON; `counts` are the choice's so far.
+  // An event with one choice, as JSON; `usage` are the choice's so far.
   std::string event(std::string_view kind, std::string_view choice,
-                    const TokenCounts& counts) const;
-  std::string last_events(std::string_view kind, const TokenCounts& counts) const;
+                    const engine::Usage& usage) const;
+  std::string last_events(std::string_view kind, const engine::Usage& usage) const;
 };
 
-json::Object usage_object(const TokenCounts& counts);
+json::Object usage_object(const engine::Usage& usage);
 
 // The text of a single token; U+FFFD for part of a character.
 std::string token_text(const text::Tokenizer& tokenizer, std::int32_t id);
@@ -47,6 +47,6 @@ std::string failure_event(const Error& error);
 
 inline constexpr std::string_view last_server_event = "data: [DONE]\n\n";
 
-std::string_view name(EndOfChoice end);
+std::string_view name(engine::FinishReason end);
 
 }  // namespace motley::server

@@ -7,7 +7,7 @@
 
 namespace motley::server {
 
-ChoiceText::Piece ChoiceText::push(SampledToken token) {
+ChoiceText::Piece ChoiceText::push(engine::TokenEvent token) {
   Piece piece;
   if (held_) take(*std::exchange(held_, std::nullopt), true, piece);
   if (stopped()) return piece;
@@ -32,7 +32,7 @@ ChoiceText::Piece ChoiceText::finish(bool by_token) {
   return piece;
 }
 
-void ChoiceText::take(SampledToken token, bool shown, Piece& piece) {
+void ChoiceText::take(engine::TokenEvent token, bool shown, Piece& piece) {
   const std::int32_t id = token.id;
   ++tokens_;
   piece.offsets.push_back(characters_);

@@ -18,13 +18,6 @@
 
 namespace motley::server {
 
-// A token as it came from the engine.
-struct SampledToken {
-  std::int32_t id = 0;
-  float logprob = 0;
-  std::vector<engine::TopLogprob> top = {};
-};
-
 // How tokens become text; the same for all choices of a request.
 struct TextRules {
   const text::Tokenizer* tokenizer = nullptr;
@@ -50,7 +43,7 @@ class ChoiceText {
   struct Piece {
     std::string text;
     // All drawn tokens, including the one that ended the choice.
-    std::vector<SampledToken> tokens;
+    std::vector<engine::TokenEvent> tokens;
     // By token: the number of characters of all tokens before it, with special ones as written.
     std::vector<std::int64_t> offsets;
   };
@@ -62,7 +55,7 @@ class ChoiceText {
         matcher_(std::move(stops), rules.include_stop) {}
 
   // Must not be called after stopped().
-  Piece push(SampledToken token);
+  Piece push(engine::TokenEvent token);
   // Call at the end of the choice, for the rest; `by_token`: the last token ended it.
   Piece finish(bool by_token);
 
@@ -75,7 +68,7 @@ class ChoiceText {
 
  private:
   // Adds an accepted token, and its text unless it is a hidden end.
-  void take(SampledToken token, bool shown, Piece& piece);
+  void take(engine::TokenEvent token, bool shown, Piece& piece);
   void take_text(std::string_view decoded, Piece& piece);
   void count_kept();
   bool shows(std::int32_t id) const;
@@ -84,7 +77,7 @@ class ChoiceText {
   const TextRules* rules_;
   text::StreamDecoder decoder_;
   text::StopMatcher matcher_;
-  std::optional<SampledToken> held_;  // may be the token that ends the choice
+  std::optional<engine::TokenEvent> held_;  // may be the token that ends the choice
   std::int64_t tokens_ = 0;
   std::int64_t kept_tokens_ = 0;
   std::int64_t decoded_bytes_ = 0;

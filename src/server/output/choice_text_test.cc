@@ -36,7 +36,7 @@ struct Whole {
 void add(Whole& whole, const ChoiceText::Piece& piece) {
   whole.text += piece.text;
   whole.pieces.push_back(piece.text);
-  for (const SampledToken& token : piece.tokens) whole.tokens.push_back(token.id);
+  for (const engine::TokenEvent& token : piece.tokens) whole.tokens.push_back(token.id);
   whole.offsets.insert(whole.offsets.end(), piece.offsets.begin(), piece.offsets.end());
 }
 

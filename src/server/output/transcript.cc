@@ -1,5 +1,9 @@
 #include "server/output/transcript.h"
 
+#include <utility>
+
+#include "base/overloaded.h"
+
 namespace motley::server {
 
 Result<Transcript> Transcript::make(TextRules rules, std::size_t prompts, std::size_t choices) {
@@ -11,38 +15,41 @@ Result<Transcript> Transcript::make(TextRules rules, std::size_t prompts, std::s
   return transcript;
 }
 
-std::optional<ChoiceUpdate> Transcript::take(EngineNews news) {
-  if (auto* const token = std::get_if<ChoiceToken>(&news.what))
-    return take_token(news.prompt, std::move(*token));
-  if (const auto* const end = std::get_if<engine::ChoiceEvent>(&news.what))
-    return take_end(news.prompt, *end);
-  if (auto* const scores = std::get_if<PromptScores>(&news.what)) {
-    take_scores(news.prompt, std::move(*scores));
-  } else if (const auto* const start = std::get_if<engine::StartEvent>(&news.what)) {
-    counts_at_start_.prompt += start->prompt_tokens;
-    counts_at_start_.cached += start->cached_tokens;
-  } else if (const auto* const usage = std::get_if<engine::Usage>(&news.what)) {
-    counts_.prompt += usage->prompt_tokens;
-    counts_.cached += usage->cached_tokens;
-    end_prompt(std::nullopt);
-  } else if (auto* const error = std::get_if<Error>(&news.what)) {
-    end_prompt(std::move(*error));
-  }
-  return std::nullopt;
+std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) {
+  const std::size_t prompt = arrived.request;
+  std::optional<ChoiceUpdate> update;
+  std::visit(Overloaded{
+                 [&](const engine::StartEvent& start) {
+                   usage_at_start_.prompt_tokens += start.prompt_tokens;
+                   usage_at_start_.cached_tokens += start.cached_tokens;
+                 },
+                 [&](engine::PromptEvent& scores) { take_scores(prompt, std::move(scores)); },
+                 [&](engine::TokenEvent& token) { update = take_token(prompt, std::move(token)); },
+                 [&](const engine::ChoiceEvent& end) { update = take_end(prompt, end); },
+                 [&](const engine::Usage& usage) {
+                   usage_.prompt_tokens += usage.prompt_tokens;
+                   usage_.cached_tokens += usage.cached_tokens;
+                   end_prompt(std::nullopt);
+                 },
+                 [&](Error& error) { end_prompt(std::move(error)); },
+             },
+             arrived.event);
+  return update;
 }
 
-std::optional<ChoiceUpdate> Transcript::take_token(std::size_t prompt, ChoiceToken token) {
-  const std::size_t index = prompt * choices_each_ + static_cast<std::size_t>(token.choice);
+std::optional<ChoiceUpdate> Transcript::take_token(std::size_t prompt, engine::TokenEvent token) {
+  const int number = token.choice;
+  const std::size_t index = prompt * choices_each_ + static_cast<std::size_t>(number);
   Choice& choice = choices_[index];
   if (choice.ended) return std::nullopt;
-  ++counts_.completion;
-  ChoiceUpdate update{.index = index, .piece = choice.text.push(std::move(token.token))};
+  ++usage_.completion_tokens;
+  ChoiceUpdate update{.index = index, .piece = choice.text.push(std::move(token))};
   if (choice.text.stopped()) {
     choice.ended = true;
-    update.end = EndOfChoice::stop;
+    update.end = engine::FinishReason::stop;
     update.stop = choice.text.stop();
     stopped_.push_back(
-        {.prompt = prompt, .choice = token.choice, .kept_tokens = choice.text.kept_tokens()});
+        {.prompt = prompt, .choice = number, .kept_tokens = choice.text.kept_tokens()});
   }
   return update;
 }
@@ -62,14 +69,17 @@ std::optional<ChoiceUpdate> Transcript::take_end(std::size_t prompt,
   }
   ChoiceUpdate update{.index = index, .piece = choice.text.finish(event.stop_token.has_value())};
   const bool stopped = choice.text.stopped() || event.reason == engine::FinishReason::stop;
-  update.end = stopped ? EndOfChoice::stop : EndOfChoice::length;
+  update.end = stopped ? engine::FinishReason::stop : engine::FinishReason::length;
   update.stop = choice.text.stop();
   return update;
 }
 
-void Transcript::take_scores(std::size_t prompt, PromptScores scores) {
-  PromptScores& all = scores_[prompt];
-  if (all.logprobs.empty()) all.first = scores.first;
+void Transcript::take_scores(std::size_t prompt, engine::PromptEvent scores) {
+  engine::PromptEvent& all = scores_[prompt];
+  if (all.logprobs.empty()) {
+    all = std::move(scores);
+    return;
+  }
   all.logprobs.insert(all.logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
   all.ranks.insert(all.ranks.end(), scores.ranks.begin(), scores.ranks.end());
   all.top.insert(all.top.end(), scores.top.begin(), scores.top.end());

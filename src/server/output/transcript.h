@@ -1,56 +1,22 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "engine/requests/events.h"
+#include "engine/requests/event_queue.h"
 #include "server/output/choice_text.h"
 
 namespace motley::server {
-
-// A copy of the engine's PromptEvent.
-struct PromptScores {
-  std::int64_t first = 0;  // the prompt token of the first entry
-  std::vector<float> logprobs;
-  std::vector<std::int32_t> ranks;      // empty: not known
-  std::vector<engine::TopLogprob> top;  // [logprobs, prompt_top]
-
-  // The alternatives of an entry, at most `most`.
-  std::span<const engine::TopLogprob> likeliest(std::size_t entry, std::size_t most) const {
-    const std::size_t width = top.size() / logprobs.size();
-    return std::span(top).subspan(entry * width, std::min(width, most));
-  }
-};
-struct ChoiceToken {
-  int choice = 0;
-  SampledToken token;
-};
-struct EngineNews {
-  std::size_t prompt = 0;  // index of the prompt in the HTTP request
-  std::variant<engine::StartEvent, PromptScores, ChoiceToken, engine::ChoiceEvent, engine::Usage,
-               Error>
-      what;
-};
-
-enum class EndOfChoice : std::uint8_t { stop, length };
 
 // New text and tokens of a choice. Choices are numbered across all prompts.
 struct ChoiceUpdate {
   std::size_t index = 0;
   ChoiceText::Piece piece;
-  std::optional<EndOfChoice> end;
-  std::optional<std::size_t> stop = {};  // index of the stop string that ended it, if one did
-};
-
-struct TokenCounts {
-  std::int64_t prompt = 0;
-  std::int64_t cached = 0;
-  std::int64_t completion = 0;
+  std::optional<engine::FinishReason> end;  // `stop` or `length`
+  std::optional<std::size_t> stop = {};     // index of the stop string that ended it, if one did
 };
 
 // The growing answer to an HTTP request: the texts of all choices of all its prompts.
@@ -58,7 +24,7 @@ class Transcript {
  public:
   static Result<Transcript> make(TextRules rules, std::size_t prompts, std::size_t choices);
 
-  std::optional<ChoiceUpdate> take(EngineNews news);
+  std::optional<ChoiceUpdate> take(engine::EventQueue::Entry arrived);
 
   // Choices that a stop string has ended since the last call; the engine still generates them.
   struct Stopped {
@@ -77,11 +43,11 @@ class Transcript {
   // The last event of every prompt has arrived.
   bool done() const { return prompts_done_ == prompts_; }
   const std::optional<Error>& failure() const { return failure_; }
-  const TokenCounts& counts() const { return counts_; }
-  // For prompts that have begun to run: available before counts() is final.
-  const TokenCounts& counts_at_start() const { return counts_at_start_; }
+  const engine::Usage& usage() const { return usage_; }
+  // For prompts that have begun to run: available before usage() is final.
+  const engine::Usage& usage_at_start() const { return usage_at_start_; }
   // The engine's scores of the prompt's tokens so far.
-  const std::vector<PromptScores>& prompt_scores() const { return scores_; }
+  const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
 
  private:
   struct Choice {
@@ -92,9 +58,9 @@ class Transcript {
   Transcript(std::unique_ptr<TextRules> rules, std::size_t prompts, std::size_t choices)
       : rules_(std::move(rules)), prompts_(prompts), choices_each_(choices), scores_(prompts) {}
 
-  std::optional<ChoiceUpdate> take_token(std::size_t prompt, ChoiceToken token);
+  std::optional<ChoiceUpdate> take_token(std::size_t prompt, engine::TokenEvent token);
   std::optional<ChoiceUpdate> take_end(std::size_t prompt, const engine::ChoiceEvent& event);
-  void take_scores(std::size_t prompt, PromptScores scores);
+  void take_scores(std::size_t prompt, engine::PromptEvent scores);
   void end_prompt(std::optional<Error> failure);
 
   std::unique_ptr<TextRules> rules_;  // at a fixed address, because choices refer to it
@@ -102,11 +68,11 @@ class Transcript {
   std::size_t choices_each_;
   std::vector<Choice> choices_;
   std::vector<Stopped> stopped_;
-  std::vector<PromptScores> scores_;  // by prompt
+  std::vector<engine::PromptEvent> scores_;  // by prompt
   std::size_t prompts_done_ = 0;
   std::optional<Error> failure_;
-  TokenCounts counts_;
-  TokenCounts counts_at_start_;
+  engine::Usage usage_;
+  engine::Usage usage_at_start_;
 };
 
 }  // namespace motley::server

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/overloaded.h"
 #include "text/jinja/syntax/syntax.h"
 
 namespace motley::text::jinja {

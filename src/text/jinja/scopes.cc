@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "base/overloaded.h"
 #include "text/jinja/builtins/filters.h"
 #include "text/jinja/operands.h"
 #include "text/jinja/syntax/symbols.h"

@@ -6,16 +6,16 @@
 namespace motley::cli {
 namespace {
 
-class Sink final : public engine::RequestSink {
+// Observes events when they are made, as no queue would show them.
+class Sink final : public engine::EventSink {
  public:
   explicit Sink(FlightObserver& observer) : observer_(&observer) {}
 
-  void started(const engine::StartEvent&) override {}
-  void prompt_scored(const engine::PromptEvent&) override {}
-  void token(const engine::TokenEvent&) override { observer_->token(); }
-  void choice_finished(const engine::ChoiceEvent&) override {}
-  void finished(const engine::Usage&) override { observer_->ended({}); }
-  void failed(const Error& error) override { observer_->ended(error); }
+  void take(engine::Event event) override {
+    if (std::holds_alternative<engine::TokenEvent>(event)) return observer_->token();
+    if (const auto* const error = std::get_if<Error>(&event)) return observer_->ended(*error);
+    if (engine::is_last(event)) observer_->ended({});
+  }
 
  private:
   FlightObserver* observer_;

@@ -46,17 +46,18 @@ ParsedOutput ChatReply::parse(Choice& choice, const ChoiceUpdate& update) const 
 json::Array ChatReply::logprobs_of(const ChoiceUpdate& update) const {
   json::Array list;
   if (!with_logprobs()) return list;
-  for (const SampledToken& token : update.piece.tokens)
-    list.emplace_back(scored_token(tokenizer_, token.id, token.logprob,
-                                   std::span(token.top).first(std::min(token.top.size(), top())),
+  for (const engine::TokenEvent& token : update.piece.tokens)
+    list.emplace_back(scored_token(tokenizer_, token.id, token.logprob, token.top.first(top()),
                                    request_.fields.tokens.as_ids));
   return list;
 }
 
-json::Value ChatReply::finish_reason(const Choice& choice, std::optional<EndOfChoice> end) const {
+json::Value ChatReply::finish_reason(const Choice& choice,
+                                     std::optional<engine::FinishReason> end) const {
   if (!end) return nullptr;
   // As in OpenAI's API: a call that was requested by name is not the model's decision.
-  if (*end == EndOfChoice::stop && choice.calls > 0 && request_.tool_use != ToolUse::one_named)
+  if (*end == engine::FinishReason::stop && choice.calls > 0 &&
+      request_.tool_use != ToolUse::one_named)
     return request_.old_functions ? "function_call" : "tool_calls";
   return name(*end);
 }
@@ -160,7 +161,7 @@ std::string ChatReply::next_piece(const Transcript& transcript) {
   }
   if (!write_prompt_lists(piece, transcript)) return piece;
   ended_ = true;
-  return piece += cat(",\"usage\":", json::write(usage_object(transcript.counts())), "}");
+  return piece += cat(",\"usage\":", json::write(usage_object(transcript.usage())), "}");
 }
 
 std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array logprobs,
@@ -174,8 +175,9 @@ std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array 
   }
   choice.add("finish_reason", std::move(finish));
   if (with_ids() && ids) choice.add("token_ids", *std::move(ids));
-  return head_.event("chat.completion.chunk", json::write(choice),
-                     {.prompt = head_.prompt_tokens, .completion = choices_[index].drawn});
+  return head_.event(
+      "chat.completion.chunk", json::write(choice),
+      {.prompt_tokens = head_.prompt_tokens, .completion_tokens = choices_[index].drawn});
 }
 
 std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
@@ -196,7 +198,7 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
   json::Array logprobs = logprobs_of(update);
   json::Array ids;
   if (with_ids()) {
-    for (const SampledToken& token : update.piece.tokens) ids.emplace_back(token.id);
+    for (const engine::TokenEvent& token : update.piece.tokens) ids.emplace_back(token.id);
   }
   json::Object delta;
   if (!output.reasoning.empty()) delta.add("reasoning_content", output.reasoning);
@@ -228,7 +230,7 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
 }
 
 std::string ChatReply::last_events(const Transcript& transcript) {
-  return head_.last_events("chat.completion.chunk", transcript.counts());
+  return head_.last_events("chat.completion.chunk", transcript.usage());
 }
 
 }  // namespace motley::server

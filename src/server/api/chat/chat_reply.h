@@ -37,7 +37,7 @@ class ChatReply final : public Reply {
     std::size_t calls = 0;   // number of calls that have begun
     std::int64_t drawn = 0;  // tokens
     KeptTokens tokens;
-    std::optional<EndOfChoice> end;
+    std::optional<engine::FinishReason> end;
   };
 
   bool with_logprobs() const { return request_.fields.sampling.logprobs; }
@@ -56,7 +56,7 @@ class ChatReply final : public Reply {
   // their end.
   bool write_choice_lists(std::string& piece);
   bool write_prompt_lists(std::string& piece, const Transcript& transcript);
-  json::Value finish_reason(const Choice& choice, std::optional<EndOfChoice> end) const;
+  json::Value finish_reason(const Choice& choice, std::optional<engine::FinishReason> end) const;
   // Lists the ids of tokens if they are requested and there are any.
   std::string chunk(std::size_t index, json::Object delta, json::Array logprobs, json::Value finish,
                     std::optional<json::Array> ids) const;

@@ -80,7 +80,7 @@ PromptTokens::PromptTokens(const CompletionRequest::Prompt& prompt, std::size_t 
   }
 }
 
-ScoredToken PromptTokens::token(std::size_t at, const PromptScores& scores) const {
+ScoredToken PromptTokens::token(std::size_t at, const engine::PromptEvent& scores) const {
   ScoredToken token{.id = prompt_->tokens[at], .scored = false, .offset = offsets_[at]};
   const auto first = static_cast<std::size_t>(scores.first);
   if (at < first || at - first >= scores.logprobs.size()) return token;
@@ -90,7 +90,7 @@ ScoredToken PromptTokens::token(std::size_t at, const PromptScores& scores) cons
   return token;
 }
 
-const std::string* PromptTokens::written(LogprobList list, const PromptScores& scores) {
+const std::string* PromptTokens::written(LogprobList list, const engine::PromptEvent& scores) {
   if (size() * (top_ + 1) > max_kept_entries) return nullptr;
   std::string& text = written_[static_cast<std::size_t>(list)];
   if (!text.empty()) return &text;

@@ -43,9 +43,9 @@ class PromptTokens {
 
   std::size_t size() const { return prompt_->tokens.size(); }
   // `scores` are those of the prompt.
-  ScoredToken token(std::size_t at, const PromptScores& scores) const;
+  ScoredToken token(std::size_t at, const engine::PromptEvent& scores) const;
   // All entries, joined; null if they are too many to keep.
-  const std::string* written(LogprobList list, const PromptScores& scores);
+  const std::string* written(LogprobList list, const engine::PromptEvent& scores);
 
  private:
   const CompletionRequest::Prompt* prompt_;

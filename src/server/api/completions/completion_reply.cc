@@ -12,7 +12,7 @@ namespace {
 // Tokens of an echoed prompt in one event.
 constexpr std::size_t echoed_per_event = 1024;
 
-std::string finish_of(std::optional<EndOfChoice> end) {
+std::string finish_of(std::optional<engine::FinishReason> end) {
   return end ? cat("\"", name(*end), "\"") : std::string("null");
 }
 
@@ -94,7 +94,7 @@ bool CompletionReply::write_logprobs(std::string& piece, const Transcript& trans
   const Choice& choice = choices_[place_.choice];
   const std::size_t number = prompt_of(place_.choice);
   const std::size_t echoed_tokens = request_.echo ? request_.prompts[number].tokens.size() : 0;
-  const PromptScores& scores = transcript.prompt_scores()[number];
+  const engine::PromptEvent& scores = transcript.prompt_scores()[number];
   for (; place_.list < logprob_lists.size(); ++place_.list) {
     const LogprobList list = logprob_lists[place_.list];
     if (!place_.entry.open) {
@@ -151,13 +151,13 @@ std::string CompletionReply::next_piece(const Transcript& transcript) {
     close_choice(piece);
   }
   ended_ = true;
-  return piece += ReplyHead::close(transcript.counts());
+  return piece += ReplyHead::close(transcript.usage());
 }
 
 std::string CompletionReply::event(const News& news, std::size_t first, std::size_t last,
                                    const Transcript& transcript) {
   const std::size_t number = prompt_of(news.index);
-  const PromptScores& scores = transcript.prompt_scores()[number];
+  const engine::PromptEvent& scores = transcript.prompt_scores()[number];
   const bool opens = !std::exchange(choices_[news.index].begun, true);
   const bool echoes = opens && request_.echo;
   std::string text;
@@ -182,8 +182,8 @@ std::string CompletionReply::event(const News& news, std::size_t first, std::siz
   }
   choice += cat(",\"finish_reason\":", finish_of(news.end), "}");
   return head_.event("text_completion", choice,
-                     {.prompt = static_cast<std::int64_t>(request_.prompts[number].tokens.size()),
-                      .completion = choices_[news.index].drawn});
+                     {.prompt_tokens = std::ssize(request_.prompts[number].tokens),
+                      .completion_tokens = choices_[news.index].drawn});
 }
 
 std::string CompletionReply::events(const ChoiceUpdate& update, const Transcript& transcript) {
@@ -219,7 +219,7 @@ std::string CompletionReply::more_events(const Transcript& transcript) {
 }
 
 std::string CompletionReply::last_events(const Transcript& transcript) {
-  return head_.last_events("text_completion", transcript.counts());
+  return head_.last_events("text_completion", transcript.usage());
 }
 
 }  // namespace motley::server

@@ -33,7 +33,7 @@ class CompletionReply final : public Reply {
     std::int64_t drawn = 0;  // tokens
     std::string text;
     KeptTokens tokens;
-    std::optional<EndOfChoice> end;
+    std::optional<engine::FinishReason> end;
   };
   // The position in the body.
   struct Place {
@@ -47,7 +47,7 @@ class CompletionReply final : public Reply {
     std::size_t index = 0;
     std::string text;
     KeptTokens tokens;
-    std::optional<EndOfChoice> end;
+    std::optional<engine::FinishReason> end;
     std::size_t next_echoed = 0;  // token of the prompt
   };
 

@@ -32,7 +32,7 @@ std::string token_name(const text::Tokenizer& tokenizer, std::int32_t id, bool a
 }
 
 void append_prompt_entry(std::string& text, std::span<const std::int32_t> prompt, std::size_t at,
-                         const PromptScores& scores, std::size_t top,
+                         const engine::PromptEvent& scores, std::size_t top,
                          const text::Tokenizer& tokenizer) {
   const auto first = static_cast<std::size_t>(scores.first);
   if (at < first || at - first >= scores.logprobs.size()) {

@@ -44,7 +44,7 @@ std::string token_name(const text::Tokenizer& tokenizer, std::int32_t id, bool a
 // the token and the `top` most probable ones by id. If the token is not among those, its rank is
 // not known: null.
 void append_prompt_entry(std::string& text, std::span<const std::int32_t> prompt, std::size_t at,
-                         const PromptScores& scores, std::size_t top,
+                         const engine::PromptEvent& scores, std::size_t top,
                          const text::Tokenizer& tokenizer);
 
 // Adds a member to the object of a complete event.

@@ -13,10 +13,10 @@ namespace {
 
 // `input_tokens` does not include input that was read from the cache; the three add up to the
 // prompt.
-json::Object usage_of(const TokenCounts& counts, std::int64_t output_tokens) {
-  return json::Object{{"input_tokens", counts.prompt - counts.cached},
+json::Object usage_of(const engine::Usage& usage, std::int64_t output_tokens) {
+  return json::Object{{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
                       {"cache_creation_input_tokens", 0},
-                      {"cache_read_input_tokens", counts.cached},
+                      {"cache_read_input_tokens", usage.cached_tokens},
                       {"output_tokens", output_tokens}};
 }
 
@@ -174,9 +174,9 @@ std::string MessagesReply::ending() const {
   if (stop_ && *stop_ < stops.size())
     return cat("\"stop_reason\":\"stop_sequence\",\"stop_sequence\":",
                json::string_literal(stops[*stop_]));
-  const std::string_view reason = end_ == EndOfChoice::length ? "max_tokens"
-                                  : called_                   ? "tool_use"
-                                                              : "end_turn";
+  const std::string_view reason = end_ == engine::FinishReason::length ? "max_tokens"
+                                  : called_                            ? "tool_use"
+                                                                       : "end_turn";
   return cat("\"stop_reason\":\"", reason, "\",\"stop_sequence\":null");
 }
 
@@ -195,9 +195,9 @@ std::string MessagesReply::next_piece(const Transcript& transcript) {
     piece += cat(written_ > 0 ? "," : "", block_json(block.kind, block.call, block.text));
   }
   ended_ = true;
-  const TokenCounts& counts = transcript.counts();
-  return piece +=
-         cat("],", ending(), ",\"usage\":", json::write(usage_of(counts, counts.completion)), "}");
+  const engine::Usage& usage = transcript.usage();
+  return piece += cat("],", ending(),
+                      ",\"usage\":", json::write(usage_of(usage, usage.completion_tokens)), "}");
 }
 
 std::string MessagesReply::begin_stream(const Transcript& transcript) {
@@ -205,7 +205,7 @@ std::string MessagesReply::begin_stream(const Transcript& transcript) {
   return event("message_start",
                cat("\"message\":", message_head(id_, request_),
                    "\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":",
-                   json::write(usage_of(transcript.counts_at_start(), 0)), "}"));
+                   json::write(usage_of(transcript.usage_at_start(), 0)), "}"));
 }
 
 std::string MessagesReply::events(const ChoiceUpdate& update, const Transcript& transcript) {
@@ -216,10 +216,10 @@ std::string MessagesReply::events(const ChoiceUpdate& update, const Transcript& 
 }
 
 std::string MessagesReply::last_events(const Transcript& transcript) {
-  const TokenCounts& counts = transcript.counts();
+  const engine::Usage& usage = transcript.usage();
   return cat(begin_stream(transcript),
              event("message_delta", cat("\"delta\":{", ending(), "},\"usage\":",
-                                        json::write(usage_of(counts, counts.completion)))),
+                                        json::write(usage_of(usage, usage.completion_tokens)))),
              event("message_stop", {}));
 }
 

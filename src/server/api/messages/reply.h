@@ -61,7 +61,7 @@ class MessagesReply final : public Reply {
   std::optional<OutputKind> open_;  // the current block
   CallInput input_;                 // of the current call
   bool called_ = false;             // at least once
-  std::optional<EndOfChoice> end_;
+  std::optional<engine::FinishReason> end_;
   std::optional<std::size_t> stop_;
   bool begun_ = false;  // the body, or the stream
   bool ended_ = false;

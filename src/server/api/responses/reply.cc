@@ -177,19 +177,19 @@ void ResponsesReply::close_item(Status status) {
   end_event();
 }
 
-void ResponsesReply::finish(EndOfChoice end) {
+void ResponsesReply::finish(engine::FinishReason end) {
   end_ = end;
   // An empty answer still has a message.
   const bool answers = std::ranges::any_of(
       items_, [](const ResponseItem& it) { return it.kind != Kind::reasoning; });
-  if (end == EndOfChoice::stop && !answers) open_item(Kind::message);
+  if (end == engine::FinishReason::stop && !answers) open_item(Kind::message);
   // The token that ended a message counts as one of its tokens.
   if (open_ && !waiting_.tokens.empty()) {
     kept_bytes_ -= item().bytes();
     place_tokens();
     kept_bytes_ += item().bytes();
   }
-  close_item(end == EndOfChoice::stop ? Status::completed : Status::incomplete);
+  close_item(end == engine::FinishReason::stop ? Status::completed : Status::incomplete);
 }
 
 void ResponsesReply::begin_event(std::string_view name) {
@@ -234,19 +234,19 @@ void ResponsesReply::write_response(const Outcome& outcome) {
   script_.add(cat(",\"usage\":", outcome.usage, "}"));
 }
 
-std::string ResponsesReply::usage(const TokenCounts& counts) const {
-  json::Object read{{"cached_tokens", counts.cached}, {"cache_write_tokens", 0}};
+std::string ResponsesReply::usage(const engine::Usage& usage) const {
+  json::Object read{{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}};
   json::Object written{{"reasoning_tokens", reasoning_tokens_}};
-  return json::write(json::Object{{"input_tokens", counts.prompt},
+  return json::write(json::Object{{"input_tokens", usage.prompt_tokens},
                                   {"input_tokens_details", std::move(read)},
-                                  {"output_tokens", counts.completion},
+                                  {"output_tokens", usage.completion_tokens},
                                   {"output_tokens_details", std::move(written)},
-                                  {"total_tokens", counts.prompt + counts.completion}});
+                                  {"total_tokens", usage.prompt_tokens + usage.completion_tokens}});
 }
 
 ResponsesReply::Outcome ResponsesReply::outcome(const Transcript& transcript) const {
-  return {.status = end_ == EndOfChoice::length ? "incomplete" : "completed",
-          .usage = usage(transcript.counts())};
+  return {.status = end_ == engine::FinishReason::length ? "incomplete" : "completed",
+          .usage = usage(transcript.usage())};
 }
 
 std::string ResponsesReply::next_piece(const Transcript& transcript) {

@@ -46,7 +46,7 @@ class ResponsesReply final : public Reply {
   void grow(std::string_view text);
   void open_item(ResponseItem::Kind kind, const CallPiece& call = {});
   void close_item(ResponseItem::Status status);
-  void finish(EndOfChoice end);
+  void finish(engine::FinishReason end);
   void count(const ChoiceUpdate& update, OutputSection before);
   // Assigns tokens that wait for their text to the open message.
   std::size_t place_tokens();
@@ -58,7 +58,7 @@ class ResponsesReply final : public Reply {
   void say_response(std::string_view event, const Outcome& outcome);
   void write_response(const Outcome& outcome);
   Outcome outcome(const Transcript& transcript) const;
-  std::string usage(const TokenCounts& counts) const;
+  std::string usage(const engine::Usage& usage) const;
   std::string next() { return script_.next(piece_bytes); }
 
   ResponseItem& item() { return items_.back(); }
@@ -72,7 +72,7 @@ class ResponsesReply final : public Reply {
   bool open_ = false;          // the last item
   ChoiceText::Piece waiting_;  // tokens whose text has not arrived
   std::int64_t reasoning_tokens_ = 0;
-  std::optional<EndOfChoice> end_;
+  std::optional<engine::FinishReason> end_;
   std::size_t kept_bytes_ = 0;
 
   bool streams_ = false;

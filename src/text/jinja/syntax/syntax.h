@@ -253,10 +253,4 @@ struct Statement {
   Node node;
 };
 
-// Several functions as one overload set, for std::visit.
-template <class... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
-
 }  // namespace motley::text::jinja

@@ -1,5 +1,6 @@
 #include "text/jinja/syntax/undeclared.h"
 
+#include "base/overloaded.h"
 #include "text/jinja/operands.h"
 
 namespace motley::text::jinja {
