@@ -12,13 +12,15 @@
 #include "server/api/adapter_request.h"
 #include "server/api/chat/chat_completion_request.h"
 #include "server/api/completions/completion_request.h"
+#include "server/api/fields/notices.h"
 #include "server/api/messages/request.h"
-#include "server/api/open_message.h"
 #include "server/api/request_charge.h"
 #include "server/api/responses/request.h"
+#include "serving/prompts/open_message.h"
 
 namespace json = motley::json;
 namespace server = motley::server;
+namespace serving = motley::serving;
 namespace text = motley::text;
 
 namespace {
@@ -66,7 +68,7 @@ void check(const server::GenerationFields& fields) {
 void check_open_message(const server::ChatCompletionRequest& request) {
   if (!request.continue_final) return;
   text::ChatInputs inputs = request.inputs;
-  auto open = server::OpenMessage::begin(inputs);
+  auto open = serving::OpenMessage::begin(inputs);
   if (!open.ok()) return check(open.error());
   const auto& last = *inputs.messages.if_array()->back().if_object();
   text::MarkedText written;
@@ -74,7 +76,7 @@ void check_open_message(const server::ChatCompletionRequest& request) {
   written.append(*last.find("content")->if_string(), true);
   if (request.include_reasoning) written.append("</think>", false);
   const std::string whole = written.text;
-  const auto cut = open->cut(written, server::find_reasoning_form("think"));
+  const auto cut = open->cut(written, serving::find_reasoning_form("think"));
   MOTLEY_CHECK(cut.ok(), "a text that was not changed is found");
   MOTLEY_CHECK(whole.starts_with(written.text) && written.text.size() < whole.size(), "a cut");
 }
@@ -86,7 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto body = json::parse(bytes, "body", {.depth = 64, .values = 100'000});
   if (!body.ok()) return 0;
   const text::GenerationConfig defaults;
-  server::Notices notices;
+  serving::Notices notices;
   const server::ApiContext context{.base = "base",
                                    .vocabulary = vocabulary,
                                    .defaults = &defaults,

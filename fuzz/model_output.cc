@@ -13,38 +13,39 @@
 #include "base/json/json.h"
 #include "base/utf8.h"
 #include "server/api/calls/call_input.h"
-#include "server/output/form_parser.h"
-#include "server/output/harmony_parser.h"
+#include "serving/forms/form_parser.h"
+#include "serving/forms/harmony_parser.h"
 
 namespace server = motley::server;
+namespace serving = motley::serving;
 
 namespace {
 
 // Every form of calls, without reasoning, with it, and in prompts that have begun it.
 constexpr std::size_t ways = 3;
-std::size_t forms() { return ways * server::tool_forms().size(); }
+std::size_t forms() { return ways * serving::tool_forms().size(); }
 
-const server::ToolForm& calls_of(std::size_t form) { return server::tool_forms()[form / ways]; }
-bool is_harmony(std::size_t form) { return calls_of(form).body == server::CallBody::harmony; }
+const serving::ToolForm& calls_of(std::size_t form) { return serving::tool_forms()[form / ways]; }
+bool is_harmony(std::size_t form) { return calls_of(form).body == serving::CallBody::harmony; }
 
-std::unique_ptr<server::OutputParser> make_parser(std::size_t form) {
-  static const server::ToolSchemas tools(
+std::unique_ptr<serving::OutputParser> make_parser(std::size_t form) {
+  static const serving::ToolSchemas tools(
       motley::json::parse(R"([{"function": {"name": "f", "parameters":
         {"properties": {"s": {"type": "string"}, "n": {"type": "integer"}}}}}])",
                           "fixed")
           .value());
-  if (is_harmony(form)) return std::make_unique<server::HarmonyParser>();
-  const server::ReasoningForm* const reasoning =
-      form % ways == 0 ? nullptr : server::find_reasoning_form("hunyuan");
-  return std::make_unique<server::FormParser>(
-      server::FormParser::Options{.reasoning = reasoning,
-                                  .begins_reasoning = form % ways == 2,
-                                  .calls = &calls_of(form),
-                                  .tools = tools});
+  if (is_harmony(form)) return std::make_unique<serving::HarmonyParser>();
+  const serving::ReasoningForm* const reasoning =
+      form % ways == 0 ? nullptr : serving::find_reasoning_form("hunyuan");
+  return std::make_unique<serving::FormParser>(
+      serving::FormParser::Options{.reasoning = reasoning,
+                                   .begins_reasoning = form % ways == 2,
+                                   .calls = &calls_of(form),
+                                   .tools = tools});
 }
 
-server::ParsedOutput parse(std::size_t form, std::string_view text, std::size_t piece) {
-  server::ParsedOutput all;
+serving::ParsedOutput parse(std::size_t form, std::string_view text, std::size_t piece) {
+  serving::ParsedOutput all;
   const auto parser = make_parser(form);
   for (std::size_t at = 0; at < text.size(); at += piece)
     all.append(parser->push(text.substr(at, piece)));
@@ -72,13 +73,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   MOTLEY_CHECK(input == input_of(input, 1), "what is whole stays as it is");
   MOTLEY_CHECK(input.starts_with('{') && input.ends_with('}'), "an object");
   for (std::size_t form = 0; form < forms(); ++form) {
-    const server::ParsedOutput whole = parse(form, text, text.size() + 1);
-    const server::ParsedOutput cut = parse(form, text, piece);
+    const serving::ParsedOutput whole = parse(form, text, text.size() + 1);
+    const serving::ParsedOutput cut = parse(form, text, piece);
     MOTLEY_CHECK(whole.reasoning == cut.reasoning, "the same reasoning however it comes");
     MOTLEY_CHECK(whole.content == cut.content, "the same content however it comes");
     MOTLEY_CHECK(whole.calls == cut.calls, "the same calls however they come");
     MOTLEY_CHECK(whole.order == cut.order, "the same order however they come");
-    for (const server::CallPiece& call : whole.calls) {
+    for (const serving::CallPiece& call : whole.calls) {
       MOTLEY_CHECK(call.begins && !call.name.empty(), "a call has a name");
       const std::size_t first = call.arguments.find_first_not_of(" \t\r\n");
       MOTLEY_CHECK(first != std::string::npos, "a call has arguments");

@@ -2,7 +2,7 @@
 // ends where LiteralExtent says; which says the same however the text is cut. The first byte says
 // where to cut.
 
-#include "server/output/readers/python_literal.h"
+#include "serving/forms/readers/python_literal.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 
 namespace json = motley::json;
-namespace server = motley::server;
+namespace serving = motley::serving;
 
 namespace {
 
@@ -26,7 +26,7 @@ struct Extent {
 };
 
 Extent extent_of(std::string_view text, std::size_t piece) {
-  server::LiteralExtent extent;
+  serving::LiteralExtent extent;
   Extent all;
   for (std::size_t at = 0; at < text.size(); at += piece)
     all.bytes += extent.take(text.substr(at, piece));
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   MOTLEY_CHECK(extent == extent_of(text, piece), "the same extent however it comes");
   MOTLEY_CHECK(extent.ended == (extent.bytes < text.size()), "an end is before some byte");
 
-  const auto written = server::python_literal_to_json(text);
+  const auto written = serving::python_literal_to_json(text);
   if (!written) return 0;
   const std::string followed = text + ",";
   MOTLEY_CHECK((extent_of(followed, piece) == Extent{.bytes = text.size(), .ended = true}),
@@ -52,6 +52,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   MOTLEY_CHECK(motley::utf8::valid(*written), "valid UTF-8");
   const auto value = json::parse(*written, "written");
   MOTLEY_CHECK(value.ok(), value.error().message());
-  MOTLEY_CHECK(server::python_literal_to_json(*written) == written, "JSON of its own stays");
+  MOTLEY_CHECK(serving::python_literal_to_json(*written) == written, "JSON of its own stays");
   return 0;
 }

@@ -36,7 +36,7 @@ class Screen {
     if (terminal_)
       show(cat(conversation.adapter().empty() ? "base" : conversation.adapter(), "> "));
   }
-  void piece(const server::ParsedOutput& piece) {
+  void piece(const serving::ParsedOutput& piece) {
     if (!piece.reasoning.empty()) {
       if (terminal_ && !std::exchange(reasoning_, true)) show("\x1b[2m");
       show(piece.reasoning);
@@ -80,7 +80,7 @@ class Chat {
     if (line.empty()) return true;
     if (line.starts_with('/')) return command(line);
     const auto answer = conversation_.say(
-        line, [&](const server::ParsedOutput& piece) { screen_.piece(piece); },
+        line, [&](const serving::ParsedOutput& piece) { screen_.piece(piece); },
         // An interrupt ends the answer, not the chat.
         [&] { return signals_.wait(std::chrono::milliseconds(0)) != 0; });
     if (!answer.ok()) {
@@ -149,7 +149,11 @@ Result<void> run_chat(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const text::ModelText text, load_text(settings));
   MOTLEY_TRY(const std::unique_ptr<serving::EngineStack> stack,
              serving::EngineStack::load(settings.engine, source_of_folder(settings, text)));
-  Conversation conversation(stack->engine(), text, settings.special_in_untrusted);
+  const serving::Planner planner(text,
+                                 {.max_sequence_tokens = stack->engine().max_sequence_tokens(),
+                                  .keeps_states = stack->engine().keeps_states(),
+                                  .special_in_untrusted = settings.special_in_untrusted});
+  Conversation conversation(stack->engine(), planner);
   Screen screen(output);
   Chat chat(stack->engine(), conversation, signals, screen);
   InputLines lines(STDIN_FILENO, longest_line);

@@ -2,14 +2,14 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/system/clock.h"
-#include "server/output/transcript.h"
+#include "engine/requests/event_queue.h"
+#include "serving/answers/transcript.h"
 
 namespace motley::cli {
 namespace {
@@ -24,26 +24,30 @@ class Inbox {
   // The events so far; waits briefly, and may return none.
   Result<std::vector<engine::EventQueue::Entry>> take() {
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, look_up, [this] { return woken_; });
-      woken_ = false;
+      std::unique_lock lock(bell_->mutex);
+      bell_->rung.wait_for(lock, look_up, [this] { return std::exchange(bell_->rings, false); });
     }
     return queue_->take();
   }
 
  private:
-  bool wake() {
-    const std::lock_guard lock(mutex_);
-    woken_ = true;
-    changed_.notify_one();
-    return true;
-  }
+  // The engine may ring once more when the answer has ended.
+  struct Bell {
+    std::mutex mutex;
+    std::condition_variable rung;
+    bool rings = false;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool woken_ = false;
+    bool ring() {
+      const std::lock_guard lock(mutex);
+      rings = true;
+      rung.notify_one();
+      return true;
+    }
+  };
+
+  std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   std::shared_ptr<engine::EventQueue> queue_ =
-      std::make_shared<engine::EventQueue>([this] { return wake(); });
+      std::make_shared<engine::EventQueue>([bell = bell_] { return bell->ring(); });
 };
 
 json::Value message(std::string_view role, std::string_view content) {
@@ -53,87 +57,53 @@ json::Value message(std::string_view role, std::string_view content) {
   return object;
 }
 
-std::tm local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  return local;
-}
-
 }  // namespace
 
-Conversation::Conversation(engine::Engine& engine, const text::ModelText& text,
-                           bool special_in_untrusted)
-    : engine_(engine),
-      text_(text),
-      special_in_untrusted_(special_in_untrusted),
-      format_(server::find_chat_format(text)),
-      special_(server::special_tokens(text.tokenizer())) {
-  for (const std::string& adapter : text.adapters_with_templates())
-    adapter_formats_[adapter] = server::find_chat_format(text, {}, adapter);
-}
-
-engine::Request Conversation::request_for(std::vector<std::int32_t> tokens) const {
-  const text::GenerationConfig& defaults = text_.generation();
-  const auto room = engine_.max_sequence_tokens() - static_cast<std::int64_t>(tokens.size());
-  engine::SamplingParams sampling;
-  sampling.temperature = static_cast<float>(defaults.temperature.value_or(1));
-  sampling.top_k = static_cast<std::int32_t>(defaults.top_k.value_or(0));
-  sampling.top_p = static_cast<float>(defaults.top_p.value_or(1));
-  sampling.min_p = static_cast<float>(defaults.min_p.value_or(0));
-  sampling.repetition_penalty = static_cast<float>(defaults.repetition_penalty.value_or(1));
-  engine::Request request{.tokens = std::move(tokens),
-                          .sampling = std::move(sampling),
-                          .max_tokens = room,
-                          .end_ids = defaults.end_tokens};
-  if (!adapter_.empty()) request.adapters.push_back({.name = adapter_});
-  return request;
+Result<serving::ChatPlan> Conversation::plan(const json::Array& messages) const {
+  const text::ModelText& text = planner_.text();
+  serving::ChatRequest request{.inputs = {.messages = messages}};
+  serving::GenerationSettings settings{
+      .sampling = serving::default_sampling(text.generation(), text.tokenizer().size())};
+  if (!adapter_.empty()) settings.adapters.push_back({.name = adapter_});
+  serving::Notices notices;
+  auto plan = planner_.chat(request, settings, planner_.bounds(nullptr), notices);
+  if (!plan.ok() && plan.error().code() == ErrorCode::too_long)
+    return Error(ErrorCode::too_long, "the conversation is as long as the model can follow", "",
+                 "begin anew with /reset");
+  return plan;
 }
 
 Result<Conversation::Answer> Conversation::say(std::string_view text, const Listener& listener,
                                                const Enough& enough) {
   json::Array messages = messages_;
   messages.push_back(message("user", text));
-  MOTLEY_TRY(text::ModelText::Chat chat,
-             text_.chat({.messages = messages, .now = local_time(), .adapter = adapter_},
-                        special_in_untrusted_));
-  if (static_cast<std::int64_t>(chat.ids.size()) >= engine_.max_sequence_tokens())
-    return Error(ErrorCode::too_long, "the conversation is as long as the model can follow", "",
-                 "begin anew with /reset");
-  server::TextRules rules{.tokenizer = &text_.tokenizer()};
-  const auto& ends = text_.generation().end_tokens;
-  rules.ends.insert(ends.begin(), ends.end());
-  const auto own = adapter_formats_.find(adapter_);
-  const server::ChatFormat format = server::format_for_prompt(
-      own == adapter_formats_.end() ? format_ : own->second, chat.text.text);
-  const auto visible = format.visible_tokens(special_);
-  rules.visible.insert(visible.begin(), visible.end());
-  MOTLEY_TRY(server::Transcript transcript, server::Transcript::make(std::move(rules), 1, 1));
-  const auto parser = server::make_output_parser(format, chat.text.text, {});
+  MOTLEY_TRY(serving::ChatPlan planned, plan(messages));
+  MOTLEY_TRY(serving::Transcript transcript,
+             serving::Transcript::make(std::move(planned.rules), 1, 1));
+  serving::OutputParser& parser = *planned.parsers.front();
 
   const SteadyClock clock;
   const TimePoint start = clock.now();
-  const auto inbox = std::make_shared<Inbox>();
-  MOTLEY_TRY(const engine::RequestId id,
-             engine_.submit(request_for(std::move(chat.ids)), inbox->sink()));
+  Inbox inbox;
+  MOTLEY_TRY(const engine::RequestId id, engine_.submit(std::move(planned.request), inbox.sink()));
   Answer answer;
   std::string content;
   bool interrupted = false;
   bool ended = false;
-  const auto hear = [&](const server::ParsedOutput& piece) {
+  const auto hear = [&](const serving::ParsedOutput& piece) {
     content += piece.content;
     if (!piece.empty()) listener(piece);
   };
   while (!transcript.done()) {
-    MOTLEY_TRY(std::vector<engine::EventQueue::Entry> arrived, inbox->take());
+    MOTLEY_TRY(std::vector<engine::EventQueue::Entry> arrived, inbox.take());
     for (engine::EventQueue::Entry& each : arrived) {
       const auto update = transcript.take(std::move(each));
       if (!update) continue;
       if (answer.seconds_to_first == 0) answer.seconds_to_first = seconds(clock.now() - start);
-      hear(parser->push(update->piece.text));
+      hear(parser.push(update->piece.text));
       if (!update->end) continue;
       ended = true;
-      hear(parser->finish());
+      hear(parser.finish());
       if (update->end == engine::FinishReason::length) answer.cut_off = true;
     }
     if (!interrupted && enough()) {
@@ -142,7 +112,7 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
     }
   }
   if (transcript.failure() && !interrupted) return *transcript.failure();
-  if (!ended) hear(parser->finish());
+  if (!ended) hear(parser.finish());
   answer.tokens = transcript.usage().completion_tokens;
   answer.seconds = seconds(clock.now() - start);
   messages.push_back(message("assistant", content));

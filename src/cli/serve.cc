@@ -75,7 +75,7 @@ struct Settings {
   bool request_templates = false;
   bool processed_logprobs = false;
   bool adapter_check = true;
-  server::FormNames forms;
+  serving::FormNames forms;
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root;
   std::uint64_t request_memory = std::uint64_t{2} << 30;
@@ -175,12 +175,12 @@ Result<Settings> read_settings(const Arguments& arguments) {
   return settings;
 }
 
-void log_forms(const server::ChatFormat& format, const text::ModelText& text) {
+void log_forms(const serving::ChatFormat& format, const text::ModelText& text) {
   const auto name = [](const auto* form) { return form == nullptr ? "none" : form->name; };
   log::info("serve.forms",
             {{"tools", name(format.calls)},
              {"reasoning", format.is_harmony() ? "gpt_oss" : name(format.reasoning)}});
-  if (format.calls == nullptr && server::shows_tools(text))
+  if (format.calls == nullptr && serving::shows_tools(text))
     log::warning("serve.tool_form_unknown",
                  {{"effect", "calls that the model writes stay text"},
                   {"advice", "name the form with --tool-form, if it has one"}});
@@ -328,14 +328,15 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
   return {.planner = {.base = settings.model.name,
                       .aliases = settings.model.aliases,
                       .vocabulary = engines.config().vocabulary,
-                      .max_sequence_tokens = engines.engine().max_sequence_tokens(),
-                      .keeps_states = engines.engine().keeps_states(),
-                      .special_in_untrusted = settings.model.special_in_untrusted,
+                      .prompts = {.max_sequence_tokens = engines.engine().max_sequence_tokens(),
+                                  .keeps_states = engines.engine().keeps_states(),
+                                  .special_in_untrusted = settings.model.special_in_untrusted,
+                                  .processed_logprobs = settings.processed_logprobs,
+                                  .forms = settings.forms},
                       .max_logprobs = settings.model.engine.max_logprobs,
-                      .processed_logprobs = settings.processed_logprobs,
                       .strict_fields = settings.strict_fields,
                       .request_templates = settings.request_templates,
-                      .forms = settings.forms},
+                      .private_prefixes = settings.private_prefixes},
           .keys = settings.keys,
           .origins = {.allowed = settings.cors_origins,
                       .check_host = !settings.keys.required() && http.is_loopback(),
@@ -344,7 +345,6 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
           .watchdog = watchdog,
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
-          .private_prefixes = settings.private_prefixes,
           .adapter_loaded =
               [checker](const std::string& adapter) {
                 if (checker != nullptr) checker->add(adapter);

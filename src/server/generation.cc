@@ -35,10 +35,11 @@ constexpr std::size_t share_step_bytes = std::size_t{1} << 20;
 class Generation {
  public:
   Generation(Exchange& exchange, engine::Engine& engine, GenerationPlan& plan,
-             Transcript transcript, MemoryBudget::Share& share)
+             std::string_view base, serving::Transcript transcript, MemoryBudget::Share& share)
       : exchange_(exchange),
         engine_(engine),
         plan_(plan),
+        base_(base),
         transcript_(std::move(transcript)),
         share_(share),
         mailbox_(Mailbox::make(exchange.executor())) {}
@@ -91,7 +92,7 @@ class Generation {
       return std::ranges::find(known, each.name, &engine::AdapterInfo::name) == known.end();
     });
     if (unknown == named.end()) return seen;
-    return {seen.code(), seen.what(), seen.where(), model_advice(unknown->name, plan_.base, known)};
+    return {seen.code(), seen.what(), seen.where(), model_advice(unknown->name, base_, known)};
   }
 
   void cancel_all() {
@@ -127,7 +128,7 @@ class Generation {
                                                              : "stop"});
   }
 
-  std::optional<ChoiceUpdate> take(engine::EventQueue::Entry arrived) {
+  std::optional<serving::ChoiceUpdate> take(engine::EventQueue::Entry arrived) {
     if (std::holds_alternative<engine::TokenEvent>(arrived.event)) exchange_.log_first_token();
     auto update = transcript_.take(std::move(arrived));
     if (update && update->end)
@@ -154,10 +155,10 @@ class Generation {
 
   Result<void> check_kept(std::size_t more) {
     const std::size_t bytes = share_.bytes() + more;
-    if (bytes > plan_.max_memory_bytes)
+    if (bytes > plan_.limits.memory_bytes)
       return Error(ErrorCode::too_long,
                    cat("the answer has grown to ", format_bytes(bytes), ", and a request may take ",
-                       format_bytes(plan_.max_memory_bytes)),
+                       format_bytes(plan_.limits.memory_bytes)),
                    "", "stream it, or set max_tokens");
     const MemoryBudget::Refusal refusal = share_.grow(more);
     if (refusal != MemoryBudget::Refusal::none)
@@ -255,7 +256,8 @@ class Generation {
   Exchange& exchange_;
   engine::Engine& engine_;
   GenerationPlan& plan_;
-  Transcript transcript_;
+  std::string_view base_;
+  serving::Transcript transcript_;
   MemoryBudget::Share& share_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<engine::RequestId> ids_;
@@ -270,13 +272,15 @@ class Generation {
 }  // namespace
 
 asio::awaitable<void> run_generation(Exchange& exchange, engine::Engine& engine,
-                                     GenerationPlan plan, MemoryBudget::Share share) {
-  auto transcript = Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices);
+                                     GenerationPlan plan, std::string_view base,
+                                     MemoryBudget::Share share) {
+  auto transcript =
+      serving::Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices);
   if (!transcript.ok()) {
     co_await exchange.send(plan.write_error(transcript.error(), exchange.request().id));
     co_return;
   }
-  Generation generation(exchange, engine, plan, *std::move(transcript), share);
+  Generation generation(exchange, engine, plan, base, *std::move(transcript), share);
   co_await generation.run();
 }
 

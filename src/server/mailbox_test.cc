@@ -22,8 +22,7 @@ class MailboxTest : public testing::Test {
     std::thread([&] {
       const std::vector<engine::TopLogprob> top(20);
       for (int i = 0; i < count; ++i)
-        sink_->take(engine::TokenEvent{
-            .choice = 0, .id = i, .logprob = -1, .top = engine::TopLogprobs(top)});
+        sink_->take(engine::TokenEvent{.choice = 0, .id = i, .logprob = -1, .top = top});
     }).join();
   }
   // The result of next(); nothing if it keeps waiting.

@@ -87,7 +87,7 @@ json::Object Service::model_object(std::string_view id, const engine::AdapterInf
   // Of an adapter's path only the last part is shown.
   object.add("root", adapter == nullptr ? base : last_part(adapter->path));
   object.add("parent", adapter == nullptr ? json::Value() : json::Value(base));
-  object.add("max_model_len", options_.planner.max_sequence_tokens);
+  object.add("max_model_len", options_.planner.prompts.max_sequence_tokens);
   if (adapter != nullptr) add_adapter(object, *adapter);
   return object;
 }
@@ -165,7 +165,7 @@ asio::awaitable<void> Service::tokenize(Exchange& exchange) {
     co_return;
   }
   const auto reply = std::make_shared<TokenizeReply>(
-      *std::move(plan), options_.planner.max_sequence_tokens, text_.tokenizer());
+      *std::move(plan), options_.planner.prompts.max_sequence_tokens, text_.tokenizer());
   PieceSource next = [reply] { return reply->next_piece(); };
   co_await exchange.send_pieces(json_response({}), std::move(next));
 }

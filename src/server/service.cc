@@ -15,7 +15,6 @@
 #include "server/api/adapter_request.h"
 #include "server/api/api_error.h"
 #include "server/api/messages/error.h"
-#include "server/api/path_redaction.h"
 #include "server/api/request_body.h"
 #include "server/generation.h"
 #include "server/handover.h"
@@ -24,6 +23,7 @@
 #include "server/playground.h"
 #include "server/route_path.h"
 #include "server/suggestions.h"
+#include "serving/prompts/path_redaction.h"
 
 namespace motley::server {
 namespace {
@@ -450,7 +450,7 @@ asio::awaitable<void> Service::messages(Exchange& exchange) {
   return generate(exchange, &GenerationPlanner::messages);
 }
 
-void Service::say(const Notices& notices, Exchange& exchange) {
+void Service::say(const serving::Notices& notices, Exchange& exchange) {
   for (auto& [name, value] : notice_headers(notices))
     exchange.add_header(std::move(name), std::move(value));
   ignored_.say(notices.ignored);
@@ -467,7 +467,10 @@ asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> p
     const auto check = [&](std::span<const lora::ScaledAdapter> named) {
       return check_adapters(request, named);
     };
-    return (planner_.*planning)(body, {.cancelled = &cancelled, .check_adapters = check});
+    return (planner_.*planning)(body, {.cancelled = &cancelled,
+                                       .client = request.client(),
+                                       .weight = request.weight(),
+                                       .check_adapters = check});
   };
   co_return co_await on_workers(workers_, exchange, cancelled, work);
 }
@@ -475,11 +478,9 @@ asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> p
 template asio::awaitable<Result<TokenizePlan>> Service::plan(Exchange& exchange,
                                                              Planning<TokenizePlan> planning);
 
-Result<void> Service::charge(GenerationPlan& plan, const HttpHead& head,
+Result<void> Service::charge(const GenerationPlan& plan, const HttpHead& head,
                              MemoryBudget::Share& share) {
-  const RequestLimits& limits = planner_.options().limits;
-  plan.max_memory_bytes = limits.memory_bytes;
-  if (Result<void> fits = check_charge(plan.charge, limits); !fits.ok()) {
+  if (Result<void> fits = check_charge(plan.charge, plan.limits); !fits.ok()) {
     counts_.refuse("too_large");
     return fits;
   }
@@ -526,7 +527,7 @@ asio::awaitable<Result<void>> Service::bring_adapters(
     const auto found = co_await on_workers(workers_, exchange, gone, find);
     const auto refused = [&](const Error& error) {
       const std::filesystem::path folder = options_.adapter_dir / each.name;
-      return at_field(without_server_paths(error, folder, each.name), "model");
+      return at_field(serving::without_server_paths(error, folder, each.name), "model");
     };
     if (!found.ok()) co_return refused(found.error());
     if (!*found) continue;
@@ -559,15 +560,8 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
     co_return;
   }
   say(planned->notices, exchange);
-  planned->write_error = write_error;
-  planned->base = options_.planner.base;
-  for (engine::Request& each : planned->requests) {
-    each.client = client;
-    each.client_weight = exchange.request().weight();
-    // Neither an address nor a holder's name has a line break.
-    if (options_.private_prefixes) each.cache_salt = cat(client, "\n", each.cache_salt);
-  }
-  co_await run_generation(exchange, engine_, *std::move(planned), std::move(share));
+  co_await run_generation(exchange, engine_, *std::move(planned), options_.planner.base,
+                          std::move(share));
 }
 
 asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
@@ -602,7 +596,7 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
     co_return;
   }
   co_await exchange.send(
-      adapter_error(at_field(without_server_paths(loaded.error(), wanted->spec.path, sent),
+      adapter_error(at_field(serving::without_server_paths(loaded.error(), wanted->spec.path, sent),
                              is_about_name(loaded.error().code()) ? "lora_name" : "lora_path"),
                     {}));
 }

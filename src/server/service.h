@@ -15,6 +15,7 @@
 #include "base/system/watchdog.h"
 #include "engine/engine.h"
 #include "server/api/api_keys.h"
+#include "server/api/fields/notices.h"
 #include "server/api/generation_plan.h"
 #include "server/fair_workers.h"
 #include "server/http/exchange.h"
@@ -37,8 +38,6 @@ class Service {
     Watchdog* watchdog = nullptr;                // must outlive the service
     bool adapter_loading = false;
     std::optional<std::filesystem::path> adapter_root = {};
-    // Prompts share the prefix cache with those of the same client alone.
-    bool private_prefixes = false;
     int workers = 2;  // threads that parse, render and tokenise
     // Called with the name of each adapter that was loaded for a client; may be empty.
     std::function<void(const std::string&)> adapter_loaded = {};
@@ -57,7 +56,7 @@ class Service {
   Service(const text::ModelText& text, engine::Engine& engine, Options options);
 
   // The format of answers with the model's own template.
-  const ChatFormat& chat_format() const { return planner_.format(); }
+  const serving::ChatFormat& chat_format() const { return planner_.format(); }
 
   // Thread-safe: decides by a request's header, first by its key.
   HeadVerdict admit(const HttpHead& head);
@@ -131,8 +130,8 @@ class Service {
   // Loads those that are not loaded and that find_adapter finds.
   boost::asio::awaitable<Result<void>> bring_adapters(
       Exchange& exchange, const std::vector<lora::ScaledAdapter>& adapters);
-  void say(const Notices& notices, Exchange& exchange);
-  Result<void> charge(GenerationPlan& plan, const HttpHead& head, MemoryBudget::Share& share);
+  void say(const serving::Notices& notices, Exchange& exchange);
+  Result<void> charge(const GenerationPlan& plan, const HttpHead& head, MemoryBudget::Share& share);
 
   const text::ModelText& text_;
   engine::Engine& engine_;

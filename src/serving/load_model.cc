@@ -44,12 +44,13 @@ bool likes_float32(const tensor::Device& device) {
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
                                                  const ComputeSettings& settings,
                                                  tensor::Device& device, const ModelRank& rank) {
-  std::optional<Progress> progress;
+  std::optional<motley::Progress> progress;
   std::uint64_t bytes = 0;
   const auto report = [&](std::uint64_t done, std::uint64_t total) {
     bytes = total;
     if (!progress)
-      progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
+      progress.emplace(
+          motley::Progress::to_stderr("loading the model", total, motley::Progress::Unit::bytes));
     progress->set(done);
   };
   const SteadyClock clock;

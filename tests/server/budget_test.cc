@@ -104,7 +104,7 @@ TEST(RequestBudget, NothingIsMadeOfWhatNoRequestMayTake) {
   const RequestLimits limits{.memory_bytes = 8 << 20};
   const GenerationPlanner planner(server.text(), {.base = "base",
                                                   .vocabulary = server.text().tokenizer().size(),
-                                                  .max_sequence_tokens = 1000,
+                                                  .prompts = {.max_sequence_tokens = 1000},
                                                   .limits = limits});
   const auto plan_for = [&](int prompts) {
     std::string list = "[[5]";

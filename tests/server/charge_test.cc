@@ -71,7 +71,8 @@ class Charges : public testing::TestWithParam<Field> {
     GenerationPlan plan = *std::move(planned);
     watch_peak();
     auto transcript =
-        Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices).value();
+        serving::Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices)
+            .value();
     answer(plan, transcript);
     Cost cost{.charged = static_cast<std::int64_t>(plan.charge.memory_bytes),
               .allocated = peak_bytes() - before};
@@ -82,7 +83,7 @@ class Charges : public testing::TestWithParam<Field> {
   }
 
   // Every choice says as many tokens as it may, with what the request asks for.
-  static void answer(GenerationPlan& plan, Transcript& transcript) {
+  static void answer(GenerationPlan& plan, serving::Transcript& transcript) {
     for (std::size_t prompt = 0; prompt < plan.requests.size(); ++prompt) {
       const engine::Request& request = plan.requests[prompt];
       const auto tokens = static_cast<std::int64_t>(request.tokens.size());
@@ -96,7 +97,7 @@ class Charges : public testing::TestWithParam<Field> {
                {prompt, engine::TokenEvent{.choice = choice,
                                            .id = 100 + static_cast<std::int32_t>(i % 50),
                                            .logprob = -1,
-                                           .top = engine::TopLogprobs(top)}});
+                                           .top = top}});
         }
         keep(plan, transcript,
              {.request = prompt,
@@ -118,15 +119,17 @@ class Charges : public testing::TestWithParam<Field> {
     return {.request = prompt, .event = std::move(scores)};
   }
 
-  static void keep(GenerationPlan& plan, Transcript& transcript,
+  static void keep(GenerationPlan& plan, serving::Transcript& transcript,
                    engine::EventQueue::Entry arrived) {
     if (const auto update = transcript.take(std::move(arrived))) plan.reply->keep(*update);
   }
 
   TemporaryFolder folder_;
   text::ModelText text_ = make_model_text(folder_.path(), qwen_tokenizer());
-  GenerationPlanner planner_{
-      text_, {.base = "base", .vocabulary = text_.tokenizer().size(), .max_sequence_tokens = 8192}};
+  GenerationPlanner planner_{text_,
+                             {.base = "base",
+                              .vocabulary = text_.tokenizer().size(),
+                              .prompts = {.max_sequence_tokens = 8192}}};
 };
 
 TEST_P(Charges, CoverWhatAFieldAllocates) {

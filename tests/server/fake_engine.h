@@ -261,8 +261,7 @@ class FakeEngine : public engine::Engine {
         news.push_back([number, id, logprob, &request](auto& sink) {
           const std::vector<engine::TopLogprob> top(
               static_cast<std::size_t>(request.sampling.top_logprobs), {id, logprob});
-          sink.take(engine::TokenEvent{
-              .choice = number, .id = id, .logprob = logprob, .top = engine::TopLogprobs(top)});
+          sink.take(engine::TokenEvent{.choice = number, .id = id, .logprob = logprob, .top = top});
         });
         if (ends(request, id)) finish(engine::FinishReason::stop, id);
       }

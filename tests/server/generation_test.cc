@@ -60,15 +60,17 @@ TEST(Generation, ThatFindsNoMemoryIsCancelledAndHearsNoMoreOfItsClient) {
   FakeEngine engine(text.tokenizer());
   engine.say("some words");
   engine.hold_after(1);
-  const GenerationPlanner planner(
-      text, {.base = "base", .vocabulary = text.tokenizer().size(), .max_sequence_tokens = 1000});
+  const GenerationPlanner planner(text, {.base = "base",
+                                         .vocabulary = text.tokenizer().size(),
+                                         .prompts = {.max_sequence_tokens = 1000}});
   GenerationPlan plan =
       planner.completion(json::parse(R"({"prompt": "x", "stream": true})", "body").value()).value();
   ExchangeWithoutMemory exchange(context.get_executor());
   MemoryBudget budget(1 << 20, 1 << 19);
   std::exception_ptr thrown;
   asio::co_spawn(
-      context, run_generation(exchange, engine, std::move(plan), MemoryBudget::Share(budget, "a")),
+      context,
+      run_generation(exchange, engine, std::move(plan), "base", MemoryBudget::Share(budget, "a")),
       [&](const std::exception_ptr& why) { thrown = why; });
   context.run();
   EXPECT_THROW(std::rethrow_exception(thrown), std::bad_alloc);

@@ -104,10 +104,11 @@ class ServerOutOfMemory : public testing::Test {
     engine_.say("one two three four");
     service_ = std::make_unique<Service>(
         text_, partaking_,
-        Service::Options{.planner = {.base = "base",
-                                     .vocabulary = text_.tokenizer().size(),
-                                     .max_sequence_tokens = engine_.max_sequence_tokens()},
-                         .watchdog = &watchdog_});
+        Service::Options{
+            .planner = {.base = "base",
+                        .vocabulary = text_.tokenizer().size(),
+                        .prompts = {.max_sequence_tokens = engine_.max_sequence_tokens()}},
+            .watchdog = &watchdog_});
     http_ =
         HttpServer::listen(
             {}, {.handler = [this](Exchange& exchange) { return service_->answer(exchange); },

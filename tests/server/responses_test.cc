@@ -281,8 +281,9 @@ TEST(Responses, AndChatsTakeDevelopersAsTheSystemWhereTheTemplateHasNone) {
               "{% for m in messages %}{% if m.role in ['system', 'user'] %}{{ m.role }}: "
               "{{ m.content }}\n{% endif %}{% endfor %}");
   const text::ModelText text = text::ModelText::load(folder.path()).value();
-  const GenerationPlanner planner(
-      text, {.base = "base", .vocabulary = text.tokenizer().size(), .max_sequence_tokens = 1000});
+  const GenerationPlanner planner(text, {.base = "base",
+                                         .vocabulary = text.tokenizer().size(),
+                                         .prompts = {.max_sequence_tokens = 1000}});
   const auto prompt = [&](const Result<GenerationPlan>& plan) {
     return text.tokenizer().decode(plan->requests.front().tokens, false);
   };

@@ -59,7 +59,7 @@ inline text::ModelText make_model_text(const std::filesystem::path& folder,
 struct TestServerOptions {
   TestTokenizer tokenizer = qwen_tokenizer();
   std::string chat_template = std::string(qwen_template);
-  FormNames forms = {};
+  serving::FormNames forms = {};
   std::vector<std::string> keys = {};
   std::string holders = {};  // as --keys has them
   bool adapter_loading = false;
@@ -104,26 +104,26 @@ class TestServer {
     }
     service_ = std::make_unique<Service>(
         text_, options.engine != nullptr ? *options.engine : engine_,
-        Service::Options{
-            .planner = {.base = "base",
-                        .aliases = options.aliases,
-                        .vocabulary = text_.tokenizer().size(),
-                        .max_sequence_tokens = options.max_sequence_tokens,
-                        .keeps_states = options.engine != nullptr && options.engine->keeps_states(),
-                        .strict_fields = options.strict_fields,
-                        .request_templates = options.request_templates,
-                        .forms = options.forms},
-            .keys = options.holders.empty()
-                        ? ApiKeys(options.keys)
-                        : ApiKeys::parse_holders(options.holders, "holders").value(),
-            .origins = options.origins,
-            .http_stats = [this] { return http_->stats(); },
-            .watchdog = options.watchdog,
-            .adapter_loading = options.adapter_loading,
-            .adapter_root = options.adapter_root,
-            .private_prefixes = options.private_prefixes,
-            .find_adapter = options.find_adapter,
-            .request_memory_bytes = options.request_memory_bytes});
+        Service::Options{.planner = {.base = "base",
+                                     .aliases = options.aliases,
+                                     .vocabulary = text_.tokenizer().size(),
+                                     .prompts = {.max_sequence_tokens = options.max_sequence_tokens,
+                                                 .keeps_states = options.engine != nullptr &&
+                                                                 options.engine->keeps_states(),
+                                                 .forms = options.forms},
+                                     .strict_fields = options.strict_fields,
+                                     .request_templates = options.request_templates,
+                                     .private_prefixes = options.private_prefixes},
+                         .keys = options.holders.empty()
+                                     ? ApiKeys(options.keys)
+                                     : ApiKeys::parse_holders(options.holders, "holders").value(),
+                         .origins = options.origins,
+                         .http_stats = [this] { return http_->stats(); },
+                         .watchdog = options.watchdog,
+                         .adapter_loading = options.adapter_loading,
+                         .adapter_root = options.adapter_root,
+                         .find_adapter = options.find_adapter,
+                         .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(
                 {.limits = options.limits, .proxies = options.proxies, .timers = options.timers},
                 {.handler = [this](Exchange& exchange) { return service_->answer(exchange); },

@@ -47,9 +47,10 @@ TEST(ToolForms, CanBeNamed) {
   EXPECT_EQ(text_at(body, "choices.0.message.content"), "I look.");
   EXPECT_EQ(text_at(body, "choices.0.message.tool_calls.0.id"), "functions.look:0");
   EXPECT_EQ(text_at(body, "choices.0.message.tool_calls.0.function.arguments"), R"({"a": 1})");
-  EXPECT_FALSE((FormNames{.calls = "qwen4"}).check().ok());
-  EXPECT_THAT((FormNames{.reasoning = "qwen4"}).check().error().message(), HasSubstr("think"));
-  EXPECT_TRUE((FormNames{.calls = "none", .reasoning = "none"}).check().ok());
+  EXPECT_FALSE((serving::FormNames{.calls = "qwen4"}).check().ok());
+  EXPECT_THAT((serving::FormNames{.reasoning = "qwen4"}).check().error().message(),
+              HasSubstr("think"));
+  EXPECT_TRUE((serving::FormNames{.calls = "none", .reasoning = "none"}).check().ok());
 }
 
 TEST(ToolForms, GiveTheIdsThatTheirTemplatesTake) {

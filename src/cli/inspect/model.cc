@@ -13,7 +13,7 @@
 #include "moe/select.h"
 #include "quant/config.h"
 #include "runner/kv_memory.h"
-#include "server/output/chat_format.h"
+#include "serving/forms/chat_format.h"
 #include "serving/load_model.h"
 #include "text/model_text.h"
 
@@ -282,11 +282,11 @@ void add_dense_kernels(const model::Model& model, const kernels::Tuning* tuning,
 void add_forms(const fs::path& folder, Findings& findings) {
   const auto text = text::ModelText::load(folder);
   if (!text.ok()) return;
-  const server::ChatFormat format = server::find_chat_format(*text);
+  const serving::ChatFormat format = serving::find_chat_format(*text);
   findings.add("tool_form",
                format.calls == nullptr ? json::Value() : json::Value(format.calls->name),
                format.calls != nullptr ? std::string(format.calls->name)
-               : server::shows_tools(*text)
+               : serving::shows_tools(*text)
                    ? "not known: calls of tools stay text (serve --tool-form names one)"
                    : "none: its template shows no tools");
   findings.add("reasoning_form",

@@ -11,7 +11,7 @@
 #include "base/cat.h"
 #include "cli/command.h"
 #include "cli/run_motley.h"
-#include "server/output/chat_format.h"
+#include "serving/forms/chat_format.h"
 
 namespace motley::cli {
 namespace {
@@ -80,7 +80,7 @@ TEST(ForeignTable, IsMappedOntoOptionsThatServeHas) {
 TEST(ForeignTable, ParsersAreMappedOntoFormsThatThereAre) {
   for (const ForeignOption& option : foreign_options()) {
     for (const ForeignValue& value : option.values) {
-      server::FormNames names;
+      serving::FormNames names;
       const std::string form(value.here.substr(value.here.find(' ') + 1));
       if (value.here.starts_with("--tool-form ")) names.calls = form;
       if (value.here.starts_with("--reasoning-form ")) names.reasoning = form;

@@ -1,15 +1,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <variant>
 #include <vector>
 
-#include "base/check.h"
 #include "base/error.h"
 
 // What the engine says about a request. Events own what they hold, and are moved from the engine's
@@ -19,29 +16,6 @@ namespace motley::engine {
 struct TopLogprob {
   std::int32_t token = 0;
   float logprob = 0;
-};
-
-inline constexpr int max_top_logprobs = 20;  // of an answer's token
-
-// The most probable tokens in place of an answer's token, in place, so that a step allocates none.
-class TopLogprobs {
- public:
-  TopLogprobs() = default;
-  explicit TopLogprobs(std::span<const TopLogprob> entries) : size_(entries.size()) {
-    MOTLEY_CHECK(size_ <= entries_.size(), "as many alternatives as a request may ask for");
-    std::ranges::copy(entries, entries_.begin());
-  }
-
-  std::size_t size() const { return size_; }
-  const TopLogprob* begin() const { return entries_.data(); }
-  const TopLogprob* end() const { return entries_.data() + size_; }
-  std::span<const TopLogprob> first(std::size_t most) const {
-    return {begin(), std::min(most, size_)};
-  }
-
- private:
-  std::array<TopLogprob, max_top_logprobs> entries_{};
-  std::size_t size_ = 0;
 };
 
 // Sent when the request begins to run.
@@ -70,8 +44,8 @@ struct PromptEvent {
 struct TokenEvent {
   int choice = 0;
   std::int32_t id = 0;
-  float logprob = 0;     // if the request asks for log-probabilities
-  TopLogprobs top = {};  // the most probable first
+  float logprob = 0;                 // if the request asks for log-probabilities
+  std::vector<TopLogprob> top = {};  // the most probable first
 };
 
 enum class FinishReason : std::uint8_t {

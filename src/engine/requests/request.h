@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/requests/events.h"
 #include "engine/requests/sampling_params.h"
 #include "lora/scaled_adapter.h"
 
@@ -15,6 +14,7 @@ namespace motley::engine {
 using RequestId = std::uint64_t;
 
 inline constexpr int max_choices = 128;
+inline constexpr int max_top_logprobs = 20;       // of an answer's tokens
 inline constexpr int max_prompt_logprobs = 1024;  // of a prompt's, where the executor allows it
 
 // A prompt to continue, once or several times.

@@ -464,10 +464,11 @@ void Scheduler::accept(RunningSequence& running, const Draw& draw) {
   sequence.tokens.push_back(draw.token);
   ++sequence.generated;
   ++job.completion_tokens;
-  outbox_.add(job.sink, TokenEvent{.choice = sequence.choice,
-                                   .id = draw.token,
-                                   .logprob = draw.logprob,
-                                   .top = TopLogprobs(draw.top)});
+  TokenEvent event{.choice = sequence.choice, .id = draw.token, .logprob = draw.logprob};
+  const Result<void> kept =
+      within_memory([&] { event.top.assign(draw.top.begin(), draw.top.end()); });
+  if (!kept.ok()) mark(job, kept.error());
+  outbox_.add(job.sink, std::move(event));
   const bool ends = sequence.generated >= job.request.sampling.min_tokens &&
                     std::ranges::binary_search(job.ends, draw.token);
   if (ends) {

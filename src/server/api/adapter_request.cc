@@ -9,7 +9,7 @@
 #include "engine/adapter_name.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/generation_fields.h"
-#include "server/api/path_redaction.h"
+#include "serving/prompts/path_redaction.h"
 
 namespace motley::server {
 namespace {
@@ -138,7 +138,7 @@ Result<fs::path> resolve_adapter_path(const fs::path& path, const std::optional<
   MOTLEY_TRY(const fs::path folder, follow(wanted, path));
   if (!lies_in(folder, base)) return outside(path);
   const auto as_sent = [&](const Error& error) {
-    return without_server_paths(error, folder, path);
+    return serving::without_server_paths(error, folder, path);
   };
   const auto kind = path_kind(folder);
   if (!kind.ok()) return as_sent(kind.error());

@@ -3,6 +3,7 @@
 
 #include "base/cat.h"
 #include "base/log.h"
+#include "base/system/random_id.h"
 #include "base/system/temporary_folder.h"
 #include "server/api/api_error.h"
 #include "server/api/api_keys.h"
@@ -58,7 +59,7 @@ TEST(Fields, ThatAreIgnoredAreNotedUntilTheListIsFull) {
   EXPECT_EQ(ignored.size(), 31U);
   EXPECT_TRUE(finish(of_odd_fields(100, "1"), &ignored).ok());
   EXPECT_EQ(ignored.size(), 33U) << "those of the header and one more";
-  EXPECT_TRUE(notices_full(ignored));
+  EXPECT_TRUE(serving::notices_full(ignored));
   EXPECT_EQ(ignored.back(), "odd1");
   // If nothing may be ignored, every field is checked.
   EXPECT_EQ(finish(of_odd_fields(100, "1"), nullptr).error().where(), "odd0");
@@ -67,9 +68,9 @@ TEST(Fields, ThatAreIgnoredAreNotedUntilTheListIsFull) {
 TEST(Notices, SayInTheHeaderWhereTheirListIsCut) {
   for (const bool unenforced : {false, true}) {
     const auto header = [&](int places) {
-      Notices notices;
+      serving::Notices notices;
       for (int i = 0; i < places; ++i)
-        add_notice(cat("p", i), unenforced ? notices.unenforced : notices.ignored);
+        serving::add_notice(cat("p", i), unenforced ? notices.unenforced : notices.ignored);
       return notice_headers(notices).at(0);
     };
     EXPECT_EQ(header(32).first, unenforced ? "x-motley-unenforced" : "x-motley-ignored");
@@ -77,8 +78,8 @@ TEST(Notices, SayInTheHeaderWhereTheirListIsCut) {
     EXPECT_THAT(header(33).second, EndsWith(", p31, ..."));
     EXPECT_THAT(header(1000).second, EndsWith(", p31, ..."));
   }
-  Notices longer;
-  for (int i = 0; i < 20; ++i) add_notice(std::string(100, 'p'), longer.ignored);
+  serving::Notices longer;
+  for (int i = 0; i < 20; ++i) serving::add_notice(std::string(100, 'p'), longer.ignored);
   EXPECT_THAT(notice_headers(longer).at(0).second, EndsWith("p, ..."));
 }
 
@@ -165,7 +166,8 @@ TEST(MessagesError, TypesFollowFromTheStatus) {
     EXPECT_EQ(response.headers, error_response({code, "what"}).headers);
   }
   // Anthropic's wording, by which clients know to shorten the conversation.
-  const HttpResponse response = messages_error(prompt_too_long(5, "6", "messages"), "id-1");
+  const HttpResponse response =
+      messages_error(serving::prompt_too_long(5, "6", "messages"), "id-1");
   EXPECT_EQ(response.status, 400);
   EXPECT_THAT(response.body, HasSubstr("prompt is too long"));
 }
@@ -245,7 +247,7 @@ TEST(RequestId, IsRepeatedOnlyIfItIsFit) {
   EXPECT_FALSE(is_request_id("a b"));
   EXPECT_FALSE(is_request_id("a\r\nSet-Cookie: x"));
   EXPECT_FALSE(is_request_id(std::string(129, 'a')));
-  EXPECT_NE(new_request_id(), new_request_id());
+  EXPECT_NE(random_id(), random_id());
 }
 
 }  // namespace

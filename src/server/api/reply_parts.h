@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/json/json.h"
-#include "server/output/transcript.h"
+#include "serving/answers/transcript.h"
 #include "text/tokenizer.h"
 
 // Common parts of completion and chat answers.

@@ -65,9 +65,9 @@ Tokens bytes_of_token(const GenerationFields& fields, bool chat) {
 // Scores of a prompt's tokens, which are kept until the answer is sent.
 std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSize& size) {
   const bool echoed = size.echo && !size.chat && fields.sampling.logprobs;
-  if (!echoed && !fields.tokens.prompt_top) return 0;
+  if (!echoed && !fields.prompt_top) return 0;
   const auto top = static_cast<std::size_t>(
-      std::max(echoed ? fields.sampling.top_logprobs : 0, fields.tokens.prompt_top.value_or(0)));
+      std::max(echoed ? fields.sampling.top_logprobs : 0, fields.prompt_top.value_or(0)));
   const std::size_t each =
       growth * (sizeof(float) + sizeof(std::int32_t) + sizeof(engine::TopLogprob) * top) +
       sizeof(std::int64_t);
@@ -79,8 +79,8 @@ std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSiz
 std::size_t prompt_sent(const GenerationFields& fields, const RequestSize& size) {
   std::size_t token = 0;
   if (fields.tokens.return_ids) token += id_bytes;
-  if (fields.tokens.prompt_top)
-    token += prompt_entry_bytes * (static_cast<std::size_t>(*fields.tokens.prompt_top) + 1);
+  if (fields.prompt_top)
+    token += prompt_entry_bytes * (static_cast<std::size_t>(*fields.prompt_top) + 1);
   if (size.echo && !size.chat) token += scores_sent(fields, false);
   return size.prompt_tokens * token + (size.echo ? size.prompt_bytes : 0);
 }
@@ -92,7 +92,7 @@ std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
   if (size.echo) list.emplace_back("echo");
   if (fields.sampling.logprobs)
     list.push_back(cat(size.chat ? "top_logprobs " : "logprobs ", fields.sampling.top_logprobs));
-  if (fields.tokens.prompt_top) list.push_back(cat("prompt_logprobs ", *fields.tokens.prompt_top));
+  if (fields.prompt_top) list.push_back(cat("prompt_logprobs ", *fields.prompt_top));
   if (fields.tokens.return_ids) list.emplace_back("return_token_ids");
   if (fields.max_tokens) list.push_back(cat("max_tokens ", *fields.max_tokens));
   if (!fields.stop.empty()) list.push_back(cat(fields.stop.size(), " of stop"));

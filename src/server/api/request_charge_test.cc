@@ -11,7 +11,9 @@ using ::testing::HasSubstr;
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
 GenerationFields fields_with(int choices, std::optional<std::int64_t> max_tokens, int top = -1) {
-  GenerationFields fields{.max_tokens = max_tokens, .choices = choices};
+  GenerationFields fields;
+  fields.max_tokens = max_tokens;
+  fields.choices = choices;
   fields.sampling.logprobs = top >= 0;
   fields.sampling.top_logprobs = std::max(top, 0);
   return fields;
@@ -69,7 +71,7 @@ TEST(RequestCharge, ListsOfTokensCount) {
   EXPECT_LT(charge_for(fields, size).memory_bytes, ids.memory_bytes);
 
   fields = fields_with(8, 1000);
-  fields.tokens.prompt_top = 20;
+  fields.prompt_top = 20;
   const RequestCharge scores = charge_for(fields, size);
   EXPECT_GE(scores.memory_bytes, plain.memory_bytes + 10'000 * 2 * (4 + 20 * 8));
   EXPECT_LT(scores.memory_bytes, plain.memory_bytes + 5 * mebibyte) << "once for all choices";

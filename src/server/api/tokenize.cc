@@ -29,9 +29,10 @@ Result<T> of_any_length(Result<T> result) {
 
 }  // namespace
 
-ApiContext GenerationPlanner::tokenize_context(const Asked& asked, Notices& notices) const {
+ApiContext GenerationPlanner::tokenize_context(const Asked& asked,
+                                               serving::Notices& notices) const {
   ApiContext context = this->context(asked, notices);
-  context.max_sequence_tokens = std::max(context.max_sequence_tokens, max_tokens / 2);
+  context.bounds.max_sequence_tokens = std::max(context.bounds.max_sequence_tokens, max_tokens / 2);
   context.more_fields = own_fields;
   return context;
 }
@@ -50,11 +51,11 @@ Result<TokenizePlan> GenerationPlanner::tokenize(const json::Value& body,
     MOTLEY_TRY(auto request, read_chat_completion_request(body, context));
     plan.model = std::move(request.fields.model);
     plan.adapters = request.fields.adapters;
-    MOTLEY_TRY(auto chat, of_any_length(make_prompt(request, context)));
-    plan.ids = std::move(chat.rendered.ids);
+    MOTLEY_TRY(plan.ids, of_any_length(prompts_.prompt(request, request.fields, context.bounds,
+                                                       plan.notices)));
     // Truncates to the model's context, not to the limit here.
     if (request.fields.truncate == -1)
-      truncate_prompt(plan.ids, 0, request.fields, this->context(asked, plan.notices));
+      serving::truncate_prompt(plan.ids, 0, request.fields, prompts_.bounds(asked.cancelled));
     return plan;
   }
   MOTLEY_TRY(GenerationFields read, read_generation_fields(fields, context));
@@ -67,11 +68,11 @@ Result<TokenizePlan> GenerationPlanner::tokenize(const json::Value& body,
   MOTLEY_TRY(const std::string* const text, prompt->as_string("prompt"));
   auto ids =
       text_.tokenizer().encode(*text, {.add_special_tokens = read.add_special_tokens.value_or(true),
-                                       .bounds = encode_bounds(read, context)});
+                                       .bounds = serving::encode_bounds(read, context.bounds)});
   if (!ids.ok() && ids.error().code() == ErrorCode::too_long)
     ids = Error(ErrorCode::too_long, ids.error().what(), "prompt");
   MOTLEY_TRY(plan.ids, of_any_length(std::move(ids)));
-  truncate_prompt(plan.ids, 0, read, this->context(asked, plan.notices));
+  serving::truncate_prompt(plan.ids, 0, read, prompts_.bounds(asked.cancelled));
   return plan;
 }
 
@@ -88,8 +89,7 @@ Result<TokenizePlan> GenerationPlanner::detokenize(const json::Value& body,
     return Error(ErrorCode::invalid_argument, "no tokens", "tokens", "give a list of ids");
   MOTLEY_TRY(plan.ids, fields.token_ids("tokens", options_.vocabulary));
   // Shown by default, as in vLLM.
-  plan.skip_special =
-      object->find_set("skip_special_tokens") != nullptr && read.tokens.skip_special;
+  plan.skip_special = object->find_set("skip_special_tokens") != nullptr && read.skip_special;
   MOTLEY_TRY_VOID(fields.finish());
   return plan;
 }

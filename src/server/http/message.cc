@@ -1,7 +1,6 @@
 #include "server/http/message.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/cat.h"
 
@@ -19,21 +18,6 @@ bool is_request_id(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '_' || c == '.' || c == ':';
   });
-}
-
-std::string new_request_id() {
-  constexpr std::string_view digits = "0123456789abcdef";
-  thread_local std::mt19937_64 random([] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }());
-  std::string id;
-  for (int half = 0; half < 2; ++half) {
-    std::uint64_t bits = random();
-    for (int i = 0; i < 16; ++i, bits >>= 4) id += digits[bits & 15];
-  }
-  return id;
 }
 
 }  // namespace motley::server

@@ -90,7 +90,4 @@ HttpResponse text_response(std::string_view content_type, std::string body);
 // '.' and ':'.
 bool is_request_id(std::string_view text);
 
-// 32 hexadecimal digits, different for each call.
-std::string new_request_id();
-
 }  // namespace motley::server

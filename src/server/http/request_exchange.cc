@@ -9,6 +9,7 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/system/random_id.h"
 #include "server/http/connection.h"
 
 namespace motley::server {
@@ -62,7 +63,7 @@ void RequestExchange::take_verdict(HeadVerdict verdict, MemoryBudget::Share body
 void RequestExchange::refuse(const Error& error) {
   keep_alive_ = false;
   if (request_.id.empty()) {
-    request_.id = new_request_id();
+    request_.id = random_id();
     request_.address = connection_.address();
   }
   refusal_ = connection_.context().hooks.refuse(error, request_);

@@ -9,6 +9,7 @@
 #include <boost/beast/http/parser.hpp>
 
 #include "base/cat.h"
+#include "base/system/random_id.h"
 
 namespace motley::server {
 namespace {
@@ -89,7 +90,7 @@ Result<RequestHead> parse_head(std::string_view bytes) {
   parsed.forwarded = {.forwarded_for = joined(parser, "X-Forwarded-For"),
                       .forwarded_host = joined(parser, "X-Forwarded-Host")};
   const std::string_view id = view(message["X-Request-Id"]);
-  head.id = is_request_id(id) ? std::string(id) : new_request_id();
+  head.id = is_request_id(id) ? std::string(id) : random_id();
   parsed.http_1_0 = message.version() == 10;
   parsed.keep_alive = parser.keep_alive();
   parsed.expects_continue =

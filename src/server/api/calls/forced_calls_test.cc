@@ -1,4 +1,4 @@
-#include "server/api/calls/forced_calls.h"
+#include "serving/prompts/forced_calls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include "grammar/check/check.h"
 #include "grammar/grammar.h"
 #include "grammar/vocabulary.h"
+#include "server/api/chat/chat_completion_request.h"
 #include "text/tokenizer.h"
 
 namespace motley::server {
@@ -15,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-CallPiece call(std::string_view name, std::string_view arguments) {
+serving::CallPiece call(std::string_view name, std::string_view arguments) {
   return {.begins = true, .name = std::string(name), .arguments = std::string(arguments)};
 }
 
@@ -68,10 +69,12 @@ bool takes(const grammar::Spec& spec, std::string_view text) {
 // Answers that must, or may, call one of two functions.
 class Forced {
  public:
-  Forced(const ChatFormat& format, std::string_view choice, bool parallel = true,
+  Forced(const serving::ChatFormat& format, std::string_view choice, bool parallel = true,
          bool strict = false, text::Tokenizer tokenizer = qwen_tokenizer(),
          std::string_view more_fields = "")
-      : format_(format), tokenizer_(std::move(tokenizer)), special_(special_tokens(tokenizer_)) {
+      : format_(format),
+        tokenizer_(std::move(tokenizer)),
+        special_(serving::special_tokens(tokenizer_)) {
     const std::string body =
         cat(R"({"messages": [{"role": "user", "content": "x"}], "tools": [
       {"type": "function", "function": {"name": "find", "strict": )",
@@ -89,11 +92,13 @@ class Forced {
             .value();
     constexpr std::string_view prompt = "<|im_start|>assistant\n<think>\n";
     if (request_.must_call())
-      calls_ = force_calls(request_, format_, special_, prompt);
-    else if (auto either = calls_or_form(request_, format_, special_, prompt).value())
+      calls_ = serving::force_calls(request_, format_, special_, prompt);
+    else if (auto either =
+                 serving::calls_or_form(request_, request_.fields, format_, special_, prompt)
+                     .value())
       calls_ = *std::move(either);
     else
-      calls_.grammar = strict_calls(request_, format_, special_).value_or(grammar::Spec{});
+      calls_.grammar = serving::strict_calls(request_, format_, special_).value_or(grammar::Spec{});
     const auto checked = grammar::check(calls_.grammar);
     EXPECT_TRUE(checked.ok()) << checked.error().message();
   }
@@ -123,32 +128,32 @@ class Forced {
     return state.may_end();
   }
 
-  std::vector<CallPiece> read(std::string_view text) const {
-    ParsedOutput output = parse(text);
+  std::vector<serving::CallPiece> read(std::string_view text) const {
+    serving::ParsedOutput output = parse(text);
     EXPECT_EQ(output.content, "");
     return output.calls;
   }
-  ParsedOutput parse(std::string_view text) const {
-    const auto parser = make_forced_parser(calls_, request_, format_);
-    ParsedOutput output = parser->push(text);
+  serving::ParsedOutput parse(std::string_view text) const {
+    const auto parser = serving::make_forced_parser(calls_, request_, format_);
+    serving::ParsedOutput output = parser->push(text);
     output.append(parser->finish());
     return output;
   }
 
  private:
-  ChatFormat format_;
+  serving::ChatFormat format_;
   text::Tokenizer tokenizer_;
-  std::vector<SpecialToken> special_;
+  std::vector<serving::SpecialToken> special_;
   ChatCompletionRequest request_;
-  ForcedCalls calls_;
+  serving::ForcedCalls calls_;
 };
 
 constexpr std::string_view by_name = R"({"type": "function", "function": {"name": "find"}})";
 constexpr std::string_view required = "\"required\"";
 
 TEST(ForcedCalls, InJson) {
-  const ChatFormat format{.calls = find_tool_form("hermes"),
-                          .reasoning = find_reasoning_form("think")};
+  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes"),
+                                   .reasoning = serving::find_reasoning_form("think")};
   const Forced named(format, by_name);
   EXPECT_EQ(named.opening(), "\n</think>\n\n<tool_call>\n{\"name\": \"find\", \"arguments\": ");
   EXPECT_TRUE(named.takes(R"({"what": "x"})"));
@@ -171,7 +176,7 @@ TEST(ForcedCalls, InJson) {
 }
 
 TEST(ForcedCalls, InTags) {
-  const ChatFormat format{.calls = find_tool_form("glm4")};
+  const serving::ChatFormat format{.calls = serving::find_tool_form("glm4")};
   const std::string pairs =
       "<arg_key>what</arg_key>\n<arg_value>x</arg_value>\n"
       "<arg_key>most</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
@@ -186,7 +191,7 @@ TEST(ForcedCalls, InTags) {
 }
 
 TEST(ForcedCalls, AsParameters) {
-  const ChatFormat format{.calls = find_tool_form("qwen3_coder")};
+  const serving::ChatFormat format{.calls = serving::find_tool_form("qwen3_coder")};
   const std::string pairs =
       "<parameter=what>\nx\n</parameter>\n<parameter=most>\n3\n</parameter>\n</function>\n"
       "</tool_call>";
@@ -198,8 +203,8 @@ TEST(ForcedCalls, AsParameters) {
 }
 
 TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
-  const ChatFormat format{.calls = find_tool_form("hermes"),
-                          .reasoning = find_reasoning_form("think")};
+  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes"),
+                                   .reasoning = serving::find_reasoning_form("think")};
   const Forced strict(format, "\"auto\"", true, true);
   const auto call_with = [](std::string_view arguments) {
     return cat("<tool_call>\n{\"name\": \"find\", \"arguments\": ", arguments, "}\n</tool_call>");
@@ -213,12 +218,12 @@ TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
   EXPECT_FALSE(Forced(format, "\"auto\"", false, true).takes(cat(good, "\n", good)));
   // It was not requested, or no grammar can express the form.
   EXPECT_EQ(Forced(format, "\"auto\"").grammar(), grammar::Spec{});
-  EXPECT_EQ(Forced({.calls = find_tool_form("gpt_oss")}, "\"auto\"", true, true).grammar(),
+  EXPECT_EQ(Forced({.calls = serving::find_tool_form("gpt_oss")}, "\"auto\"", true, true).grammar(),
             grammar::Spec{});
 }
 
 TEST(ForcedCalls, InHarmony) {
-  const Forced any({.calls = find_tool_form("gpt_oss")}, required, true, false,
+  const Forced any({.calls = serving::find_tool_form("gpt_oss")}, required, true, false,
                    harmony_tokenizer());
   EXPECT_EQ(any.opening(), "<|channel|>commentary to=functions.");
   const std::string_view found = R"(find <|constrain|>json<|message|>{"what": "x"})";
@@ -244,9 +249,10 @@ TEST(ForcedCalls, OfAFunctionWithoutParametersHaveNone) {
         read_chat_completion_request(json::parse(body, "body").value(),
                                      {.base = "base", .vocabulary = 256, .defaults = &defaults})
             .value();
-    const ChatFormat format{.calls = find_tool_form("hermes")};
+    const serving::ChatFormat format{.calls = serving::find_tool_form("hermes")};
     const text::Tokenizer tokenizer = qwen_tokenizer();
-    const ForcedCalls forced = force_calls(request, format, special_tokens(tokenizer), "");
+    const serving::ForcedCalls forced =
+        force_calls(request, format, serving::special_tokens(tokenizer), "");
     EXPECT_TRUE(
         takes(forced.grammar, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"))
         << body;
@@ -263,8 +269,8 @@ constexpr std::string_view verdict_form =
        "additionalProperties": false}}})";
 
 TEST(CallsOrForm, LetTheModelChoose) {
-  const ChatFormat format{.calls = find_tool_form("hermes"),
-                          .reasoning = find_reasoning_form("think")};
+  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes"),
+                                   .reasoning = serving::find_reasoning_form("think")};
   const std::string call_text =
       "<tool_call>\n{\"name\": \"find\", \"arguments\": {\"what\": \"x\"}}\n</tool_call>";
   const Forced either(format, "\"auto\"", true, false, qwen_tokenizer(), verdict_form);
@@ -288,7 +294,7 @@ TEST(CallsOrForm, LetTheModelChoose) {
 }
 
 TEST(CallsOrForm, LetItChooseInHarmony) {
-  const Forced either({.calls = find_tool_form("gpt_oss")}, "\"auto\"", true, false,
+  const Forced either({.calls = serving::find_tool_form("gpt_oss")}, "\"auto\"", true, false,
                       harmony_tokenizer(), verdict_form);
   EXPECT_EQ(either.opening(), "<|channel|>");
   const std::string_view found =
@@ -360,16 +366,16 @@ std::string example_of(std::string_view form) {
 
 TEST(ForcedCalls, InEveryForm) {
   const std::string compact = R"({"what":"x"})";
-  for (const ToolForm& form : tool_forms()) {
-    if (form.body == CallBody::harmony) continue;
+  for (const serving::ToolForm& form : serving::tool_forms()) {
+    if (form.body == serving::CallBody::harmony) continue;
     SCOPED_TRACE(form.name);
-    const ChatFormat format{.calls = &form};
+    const serving::ChatFormat format{.calls = &form};
     const std::string text = example_of(form.name);
     const Forced any(format, required);
     EXPECT_TRUE(any.takes(text)) << text;
     EXPECT_FALSE(any.takes("Well."));
     EXPECT_FALSE(Forced(format, required, false).takes(text)) << "one call alone";
-    const std::vector<CallPiece> calls = any.read(text);
+    const std::vector<serving::CallPiece> calls = any.read(text);
     ASSERT_EQ(calls.size(), 2U) << text;
     EXPECT_EQ(calls[0].name, "find");
     EXPECT_EQ(json::write(json::parse(calls[0].arguments, "arguments").value()), compact);
@@ -396,7 +402,7 @@ TEST(ForcedCalls, InEveryForm) {
 
 TEST(ForcedCalls, WithMarksThatAreSpecialTokens) {
   const auto tokenizer = [] { return tokenizer_with("[TOOL_CALLS]", "[ARGS]"); };
-  const ChatFormat format{.calls = find_tool_form("mistral_v11")};
+  const serving::ChatFormat format{.calls = serving::find_tool_form("mistral_v11")};
   const std::string text = example_of("mistral_v11");
   const Forced any(format, required, true, false, tokenizer());
   EXPECT_TRUE(any.takes_tokens(text)) << any.grammar().text;
@@ -405,7 +411,7 @@ TEST(ForcedCalls, WithMarksThatAreSpecialTokens) {
   EXPECT_TRUE(strict.takes_tokens(cat("Well.", text))) << strict.grammar().text;
   EXPECT_FALSE(strict.takes_tokens("[TOOL_CALLS]find[ARGS]{\"most\": 1}"));
 
-  const ChatFormat granite{.calls = find_tool_form("hermes")};
+  const serving::ChatFormat granite{.calls = serving::find_tool_form("hermes")};
   const Forced closed(granite, "\"auto\"", true, true, tokenizer_of_special_tags());
   EXPECT_TRUE(closed.takes_tokens(cat("Well.", example_of("hermes"), " So.")))
       << closed.grammar().text;
@@ -413,20 +419,21 @@ TEST(ForcedCalls, WithMarksThatAreSpecialTokens) {
 }
 
 TEST(CallsOrForm, IsTheCallWhereOneMustBeMade) {
-  const ChatFormat format{.calls = find_tool_form("hermes")};
+  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes")};
   const Forced must(format, by_name, true, false, qwen_tokenizer(), verdict_form);
   EXPECT_TRUE(must.takes(R"({"what": "x"})"));
   EXPECT_FALSE(must.takes(R"({"good": true})"));
 }
 
 TEST(ForcedCalls, OfModelsWithoutAFormThatGrammarsCanWrite) {
-  const Forced harmony({.calls = find_tool_form("gpt_oss")}, by_name);
+  const Forced harmony({.calls = serving::find_tool_form("gpt_oss")}, by_name);
   EXPECT_EQ(harmony.opening(),
             "<|channel|>commentary to=functions.find <|constrain|>json<|message|>");
   EXPECT_TRUE(harmony.takes(R"({"what": "x"})"));
   const std::string list =
       R"([{"name": "find", "parameters": {"what": "x"}}, {"name": "stop", "parameters": {}}])";
-  for (const ChatFormat& format : {ChatFormat{.calls = find_tool_form("gpt_oss")}, ChatFormat{}}) {
+  for (const serving::ChatFormat& format :
+       {serving::ChatFormat{.calls = serving::find_tool_form("gpt_oss")}, serving::ChatFormat{}}) {
     const Forced any(format, required);
     EXPECT_TRUE(any.takes(list));
     EXPECT_THAT(any.read(list), ElementsAre(call("find", R"({"what": "x"})"), call("stop", "{}")));

@@ -6,8 +6,8 @@
 
 #include "base/cat.h"
 #include "server/api/chat/old_functions.h"
-#include "server/api/fields/content_text.h"
 #include "server/api/fields/fields.h"
+#include "serving/prompts/content_text.h"
 #include "text/chat/chat_request.h"
 
 namespace motley::server {
@@ -78,7 +78,7 @@ Result<std::vector<std::string>> read_tools(const json::Value& tools) {
 }
 
 struct ToolChoice {
-  ToolUse use = ToolUse::none;
+  serving::ToolUse use = serving::ToolUse::none;
   std::string name = {};
   std::vector<std::string> allowed = {};  // the other tools are hidden; empty: all are allowed
 };
@@ -99,7 +99,8 @@ Result<ToolChoice> read_allowed_tools(const json::Object& choice,
   const json::Value* const tools = object->find_set("tools");
   if (tools == nullptr) return wrong("no tools", cat(place, ".tools"), "name some");
   MOTLEY_TRY(const json::Array* const list, tools->as_array(cat(place, ".tools")));
-  ToolChoice read{word != nullptr && *word == "required" ? ToolUse::some : ToolUse::free};
+  ToolChoice read{word != nullptr && *word == "required" ? serving::ToolUse::some
+                                                         : serving::ToolUse::free};
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string each = cat(place, ".tools[", i, "]");
     MOTLEY_TRY(const json::Object* const tool, (*list)[i].as_object(each));
@@ -112,9 +113,9 @@ Result<ToolChoice> read_allowed_tools(const json::Object& choice,
     read.allowed.push_back(*name->if_string());
   }
   if (!read.allowed.empty()) return read;
-  if (read.use == ToolUse::some)
+  if (read.use == serving::ToolUse::some)
     return wrong("no tools to choose from", cat(place, ".tools"), "name some");
-  return ToolChoice{ToolUse::none};
+  return ToolChoice{serving::ToolUse::none};
 }
 
 // Those of these names.
@@ -129,15 +130,17 @@ json::Value only(const json::Value& tools, std::span<const std::string> names) {
 }
 
 Result<ToolChoice> read_tool_choice(const json::Value* choice, std::span<const std::string> names) {
-  if (choice == nullptr) return ToolChoice{names.empty() ? ToolUse::none : ToolUse::free};
+  if (choice == nullptr)
+    return ToolChoice{names.empty() ? serving::ToolUse::none : serving::ToolUse::free};
   if (const std::string* const word = choice->if_string()) {
-    if (*word == "none") return ToolChoice{ToolUse::none};
-    if (*word == "auto") return ToolChoice{names.empty() ? ToolUse::none : ToolUse::free};
+    if (*word == "none") return ToolChoice{serving::ToolUse::none};
+    if (*word == "auto")
+      return ToolChoice{names.empty() ? serving::ToolUse::none : serving::ToolUse::free};
     if (*word != "required")
       return wrong(cat("unknown choice ", quote(*word)), "tool_choice",
                    "use none, auto, required, or name a function");
     if (names.empty()) return wrong("no tools to choose from", "tool_choice", "give tools");
-    return ToolChoice{ToolUse::some};
+    return ToolChoice{serving::ToolUse::some};
   }
   MOTLEY_TRY(const json::Object* const object, choice->as_object("tool_choice"));
   const json::Value* const type = object->find_set("type");
@@ -151,7 +154,7 @@ Result<ToolChoice> read_tool_choice(const json::Value* choice, std::span<const s
   if (name == nullptr || name->if_string() == nullptr ||
       std::ranges::find(names, *name->if_string()) == names.end())
     return wrong("not one of the tools", "tool_choice.function.name", "name a function of tools");
-  return ToolChoice{ToolUse::one_named, *name->if_string()};
+  return ToolChoice{serving::ToolUse::one_named, *name->if_string()};
 }
 
 // Reads the part of the body that templates see, which src/text/chat/ parses.
@@ -180,7 +183,7 @@ std::string last_words(const json::Value& messages) {
   const json::Object& last = *messages.if_array()->back().if_object();
   const std::string* const role = last.find("role")->if_string();
   if (*role != "assistant") return {};
-  return content_text(last.find_set("content")).value_or("");
+  return serving::content_text(last.find_set("content")).value_or("");
 }
 
 Result<void> read_logprobs(Fields& fields, int most, engine::SamplingParams& sampling) {
@@ -228,7 +231,7 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   Fields fields(*object, "", context.ignored());
   ChatCompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
-  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields.tokens, request.fields.stream));
+  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
   MOTLEY_TRY(const auto completion_tokens,
              fields.integer("max_completion_tokens", 0, std::int64_t{1} << 31));
   if (completion_tokens) request.fields.max_tokens = completion_tokens;
@@ -259,7 +262,7 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   MOTLEY_TRY(ToolChoice choice, read_tool_choice(tool_choice, names));
   request.tool_use = choice.use;
   request.tool_name = std::move(choice.name);
-  if (tools != nullptr && request.tool_use != ToolUse::none) {
+  if (tools != nullptr && request.tool_use != serving::ToolUse::none) {
     request.inputs.tools = choice.allowed.empty() ? *tools : only(*tools, choice.allowed);
   }
   // A form applies to content, and a forced call leaves none.

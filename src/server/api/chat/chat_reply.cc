@@ -4,23 +4,24 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "base/system/random_id.h"
 #include "server/http/message.h"
 
 namespace motley::server {
 namespace {
 
-json::Object function_object(const CallPiece& piece) {
+json::Object function_object(const serving::CallPiece& piece) {
   json::Object function;
   if (piece.begins) function.add("name", piece.name);
   function.add("arguments", piece.arguments);
   return function;
 }
 
-json::Object call_object(const CallPiece& piece) {
+json::Object call_object(const serving::CallPiece& piece) {
   json::Object function = function_object(piece);
   json::Object object;
   if (piece.begins) {
-    object.add("id", piece.id.empty() ? cat("call_", new_request_id().substr(0, 24)) : piece.id);
+    object.add("id", piece.id.empty() ? cat("call_", random_id().substr(0, 24)) : piece.id);
     object.add("type", "function");
   }
   object.add("function", std::move(function));
@@ -29,25 +30,26 @@ json::Object call_object(const CallPiece& piece) {
 
 }  // namespace
 
-ChatReply::ChatReply(ReplyHead head, const ChatCompletionRequest& request,
+ChatReply::ChatReply(ReplyHead head, ChatCompletionRequest request,
                      const text::Tokenizer& tokenizer,
-                     std::vector<std::unique_ptr<OutputParser>> parsers)
-    : head_(std::move(head)), request_(request), tokenizer_(tokenizer) {
+                     std::vector<std::unique_ptr<serving::OutputParser>> parsers)
+    : head_(std::move(head)), request_(std::move(request)), tokenizer_(tokenizer) {
   for (auto& parser : parsers) choices_.push_back({.parser = std::move(parser)});
 }
 
-ParsedOutput ChatReply::parse(Choice& choice, const ChoiceUpdate& update) const {
-  ParsedOutput output = choice.parser->push(update.piece.text);
+serving::ParsedOutput ChatReply::parse(Choice& choice, const serving::ChoiceUpdate& update) const {
+  serving::ParsedOutput output = choice.parser->push(update.piece.text);
   if (update.end) output.append(choice.parser->finish());
   if (!request_.include_reasoning) output.drop_reasoning();
   return output;
 }
 
-json::Array ChatReply::logprobs_of(const ChoiceUpdate& update) const {
+json::Array ChatReply::logprobs_of(const serving::ChoiceUpdate& update) const {
   json::Array list;
   if (!with_logprobs()) return list;
   for (const engine::TokenEvent& token : update.piece.tokens)
-    list.emplace_back(scored_token(tokenizer_, token.id, token.logprob, token.top.first(top()),
+    list.emplace_back(scored_token(tokenizer_, token.id, token.logprob,
+                                   std::span(token.top).first(std::min(token.top.size(), top())),
                                    request_.fields.tokens.as_ids));
   return list;
 }
@@ -57,20 +59,20 @@ json::Value ChatReply::finish_reason(const Choice& choice,
   if (!end) return nullptr;
   // As in OpenAI's API: a call that was requested by name is not the model's decision.
   if (*end == engine::FinishReason::stop && choice.calls > 0 &&
-      request_.tool_use != ToolUse::one_named)
+      request_.tool_use != serving::ToolUse::one_named)
     return request_.old_functions ? "function_call" : "tool_calls";
   return name(*end);
 }
 
-void ChatReply::keep(const ChoiceUpdate& update) {
+void ChatReply::keep(const serving::ChoiceUpdate& update) {
   Choice& choice = choices_[update.index];
   kept_bytes_ -= choice.tokens.bytes();
-  ParsedOutput output = parse(choice, update);
+  serving::ParsedOutput output = parse(choice, update);
   kept_bytes_ += output.content.size() + output.reasoning.size() +
-                 output.order.size() * sizeof(ParsedOutput::Run);
-  for (const CallPiece& piece : output.calls) {
+                 output.order.size() * sizeof(serving::ParsedOutput::Run);
+  for (const serving::CallPiece& piece : output.calls) {
     choice.calls += piece.begins ? 1 : 0;
-    kept_bytes_ += sizeof(CallPiece) + piece.name.size() + piece.arguments.size();
+    kept_bytes_ += sizeof(serving::CallPiece) + piece.name.size() + piece.arguments.size();
   }
   choice.output.append(output);
   if (with_logprobs() || with_ids()) choice.tokens.append(update.piece, top());
@@ -90,7 +92,7 @@ json::Object ChatReply::message_of(const Choice& choice) const {
     return message;
   }
   json::Array calls;
-  for (const CallPiece& call : choice.output.calls) calls.emplace_back(call_object(call));
+  for (const serving::CallPiece& call : choice.output.calls) calls.emplace_back(call_object(call));
   message.add("tool_calls", std::move(calls));
   return message;
 }
@@ -130,9 +132,9 @@ void ChatReply::close_choice(std::string& piece) {
   list_ = 0;
 }
 
-bool ChatReply::write_prompt_lists(std::string& piece, const Transcript& transcript) {
+bool ChatReply::write_prompt_lists(std::string& piece, const serving::Transcript& transcript) {
   const auto& prompt = request_.prompt_tokens;
-  const TokenFields& fields = request_.fields.tokens;
+  const GenerationFields& fields = request_.fields;
   if (list_ == 0 && with_ids()) {
     if (!entry_.open) piece += ",\"prompt_token_ids\":";
     if (!write_list(piece, entry_, prompt.size(),
@@ -148,7 +150,7 @@ bool ChatReply::write_prompt_lists(std::string& piece, const Transcript& transcr
   });
 }
 
-std::string ChatReply::next_piece(const Transcript& transcript) {
+std::string ChatReply::next_piece(const serving::Transcript& transcript) {
   std::string piece;
   if (ended_) return piece;
   if (!std::exchange(begun_, true)) piece = head_.open("chat.completion");
@@ -180,7 +182,7 @@ std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array 
       {.prompt_tokens = head_.prompt_tokens, .completion_tokens = choices_[index].drawn});
 }
 
-std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
+std::string ChatReply::events(const serving::ChoiceUpdate& update, const serving::Transcript&) {
   Choice& choice = choices_[update.index];
   std::string events;
   if (!choice.begun) {
@@ -194,7 +196,7 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
     }
   }
   choice.drawn += static_cast<std::int64_t>(update.piece.tokens.size());
-  const ParsedOutput output = parse(choice, update);
+  const serving::ParsedOutput output = parse(choice, update);
   json::Array logprobs = logprobs_of(update);
   json::Array ids;
   if (with_ids()) {
@@ -205,7 +207,7 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
   if (!output.content.empty()) delta.add("content", output.content);
   if (!output.calls.empty()) {
     json::Array calls;
-    for (const CallPiece& piece : output.calls) {
+    for (const serving::CallPiece& piece : output.calls) {
       choice.calls += piece.begins ? 1 : 0;
       if (request_.old_functions) {
         if (choice.calls == 1) delta.add("function_call", function_object(piece));
@@ -229,7 +231,7 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
   return events;
 }
 
-std::string ChatReply::last_events(const Transcript& transcript) {
+std::string ChatReply::last_events(const serving::Transcript& transcript) {
   return head_.last_events("chat.completion.chunk", transcript.usage());
 }
 

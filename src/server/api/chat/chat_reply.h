@@ -11,31 +11,32 @@
 #include "server/api/fields/token_lists.h"
 #include "server/api/reply.h"
 #include "server/api/reply_parts.h"
-#include "server/output/output_parser.h"
+#include "serving/forms/output_parser.h"
 
 namespace motley::server {
 
 class ChatReply final : public Reply {
  public:
   // Has one parser for each choice. Request and tokenizer must outlive the reply.
-  ChatReply(ReplyHead head, const ChatCompletionRequest& request, const text::Tokenizer& tokenizer,
-            std::vector<std::unique_ptr<OutputParser>> parsers);
+  ChatReply(ReplyHead head, ChatCompletionRequest request, const text::Tokenizer& tokenizer,
+            std::vector<std::unique_ptr<serving::OutputParser>> parsers);
 
-  void keep(const ChoiceUpdate& update) override;
+  void keep(const serving::ChoiceUpdate& update) override;
   std::size_t kept_bytes() const override { return kept_bytes_; }
-  std::string next_piece(const Transcript& transcript) override;
-  std::string events(const ChoiceUpdate& update, const Transcript& transcript) override;
-  std::string more_events(const Transcript& /*transcript*/) override { return {}; }
-  std::string last_events(const Transcript& transcript) override;
+  std::string next_piece(const serving::Transcript& transcript) override;
+  std::string events(const serving::ChoiceUpdate& update,
+                     const serving::Transcript& transcript) override;
+  std::string more_events(const serving::Transcript& /*transcript*/) override { return {}; }
+  std::string last_events(const serving::Transcript& transcript) override;
   std::string failure_events(const Error& error) override { return failure_event(error); }
 
  private:
   struct Choice {
-    std::unique_ptr<OutputParser> parser;
+    std::unique_ptr<serving::OutputParser> parser;
     bool begun = false;
-    ParsedOutput output;     // all of it, for the body
-    std::size_t calls = 0;   // number of calls that have begun
-    std::int64_t drawn = 0;  // tokens
+    serving::ParsedOutput output;  // all of it, for the body
+    std::size_t calls = 0;         // number of calls that have begun
+    std::int64_t drawn = 0;        // tokens
     KeptTokens tokens;
     std::optional<engine::FinishReason> end;
   };
@@ -47,22 +48,22 @@ class ChatReply final : public Reply {
   }
 
   // Parses the new text.
-  ParsedOutput parse(Choice& choice, const ChoiceUpdate& update) const;
-  json::Array logprobs_of(const ChoiceUpdate& update) const;
+  serving::ParsedOutput parse(Choice& choice, const serving::ChoiceUpdate& update) const;
+  json::Array logprobs_of(const serving::ChoiceUpdate& update) const;
   json::Object message_of(const Choice& choice) const;
   void open_choice(std::string& piece);
   void close_choice(std::string& piece);
   // Writes the rest of the choice's lists, and of the prompt's, up to the size of a piece. True at
   // their end.
   bool write_choice_lists(std::string& piece);
-  bool write_prompt_lists(std::string& piece, const Transcript& transcript);
+  bool write_prompt_lists(std::string& piece, const serving::Transcript& transcript);
   json::Value finish_reason(const Choice& choice, std::optional<engine::FinishReason> end) const;
   // Lists the ids of tokens if they are requested and there are any.
   std::string chunk(std::size_t index, json::Object delta, json::Array logprobs, json::Value finish,
                     std::optional<json::Array> ids) const;
 
   ReplyHead head_;
-  const ChatCompletionRequest& request_;
+  ChatCompletionRequest request_;
   const text::Tokenizer& tokenizer_;
   std::vector<Choice> choices_;
   std::size_t kept_bytes_ = 0;

@@ -9,7 +9,7 @@
 
 #include "server/api/completions/completion_request.h"
 #include "server/api/fields/kept_tokens.h"
-#include "server/output/transcript.h"
+#include "serving/answers/transcript.h"
 #include "text/tokenizer.h"
 
 namespace motley::server {

@@ -30,17 +30,17 @@ std::string_view CompletionReply::name(IdList list) {
   return "prompt_logprobs";
 }
 
-CompletionReply::CompletionReply(ReplyHead head, const CompletionRequest& request,
+CompletionReply::CompletionReply(ReplyHead head, CompletionRequest request,
                                  const text::Tokenizer& tokenizer)
     : head_(std::move(head)),
-      request_(request),
+      request_(std::move(request)),
       tokenizer_(tokenizer),
-      choices_(request.prompts.size() * static_cast<std::size_t>(request.fields.choices)) {
-  for (const auto& prompt : request.prompts)
+      choices_(request_.prompts.size() * static_cast<std::size_t>(request_.fields.choices)) {
+  for (const auto& prompt : request_.prompts)
     prompt_characters_.push_back(
         echoes_logprobs() ? utf8::count(tokenizer.decode(prompt.tokens, prompt.decoded)) : 0);
-  if (request.fields.tokens.return_ids) id_lists_ = {IdList::prompt_token_ids, IdList::token_ids};
-  if (request.fields.tokens.prompt_top) id_lists_.push_back(IdList::prompt_logprobs);
+  if (request_.fields.tokens.return_ids) id_lists_ = {IdList::prompt_token_ids, IdList::token_ids};
+  if (request_.fields.prompt_top) id_lists_.push_back(IdList::prompt_logprobs);
 }
 
 PromptTokens& CompletionReply::echoed(std::size_t prompt) {
@@ -64,7 +64,7 @@ std::string CompletionReply::text_of(std::size_t index, std::string_view text) c
                                             : text);
 }
 
-void CompletionReply::keep(const ChoiceUpdate& update) {
+void CompletionReply::keep(const serving::ChoiceUpdate& update) {
   Choice& choice = choices_[update.index];
   kept_bytes_ -= choice.text.capacity() + choice.tokens.bytes();
   choice.text += update.piece.text;
@@ -90,7 +90,7 @@ void CompletionReply::close_choice(std::string& piece) {
   place_.inside = false;
 }
 
-bool CompletionReply::write_logprobs(std::string& piece, const Transcript& transcript) {
+bool CompletionReply::write_logprobs(std::string& piece, const serving::Transcript& transcript) {
   const Choice& choice = choices_[place_.choice];
   const std::size_t number = prompt_of(place_.choice);
   const std::size_t echoed_tokens = request_.echo ? request_.prompts[number].tokens.size() : 0;
@@ -119,11 +119,11 @@ bool CompletionReply::write_logprobs(std::string& piece, const Transcript& trans
   return true;
 }
 
-bool CompletionReply::write_ids(std::string& piece, const Transcript& transcript) {
+bool CompletionReply::write_ids(std::string& piece, const serving::Transcript& transcript) {
   const std::size_t number = prompt_of(place_.choice);
   const std::span<const std::int32_t> prompt = request_.prompts[number].tokens;
   const KeptTokens& tokens = choices_[place_.choice].tokens;
-  const auto prompt_top = static_cast<std::size_t>(request_.fields.tokens.prompt_top.value_or(0));
+  const auto prompt_top = static_cast<std::size_t>(request_.fields.prompt_top.value_or(0));
   for (; place_.list - logprob_lists.size() < id_lists_.size(); ++place_.list) {
     const IdList list = id_lists_[place_.list - logprob_lists.size()];
     if (!place_.entry.open) piece += cat(",\"", name(list), "\":");
@@ -140,7 +140,7 @@ bool CompletionReply::write_ids(std::string& piece, const Transcript& transcript
   return true;
 }
 
-std::string CompletionReply::next_piece(const Transcript& transcript) {
+std::string CompletionReply::next_piece(const serving::Transcript& transcript) {
   std::string piece;
   if (ended_) return piece;
   if (!std::exchange(begun_, true)) piece = head_.open("text_completion");
@@ -155,7 +155,7 @@ std::string CompletionReply::next_piece(const Transcript& transcript) {
 }
 
 std::string CompletionReply::event(const News& news, std::size_t first, std::size_t last,
-                                   const Transcript& transcript) {
+                                   const serving::Transcript& transcript) {
   const std::size_t number = prompt_of(news.index);
   const engine::PromptEvent& scores = transcript.prompt_scores()[number];
   const bool opens = !std::exchange(choices_[news.index].begun, true);
@@ -186,7 +186,8 @@ std::string CompletionReply::event(const News& news, std::size_t first, std::siz
                       .completion_tokens = choices_[news.index].drawn});
 }
 
-std::string CompletionReply::events(const ChoiceUpdate& update, const Transcript& transcript) {
+std::string CompletionReply::events(const serving::ChoiceUpdate& update,
+                                    const serving::Transcript& transcript) {
   News news{.index = update.index, .text = update.piece.text, .end = update.end};
   if (keeps_tokens()) news.tokens.append(update.piece, top());
   choices_[update.index].drawn += static_cast<std::int64_t>(update.piece.tokens.size());
@@ -206,7 +207,7 @@ std::string CompletionReply::events(const ChoiceUpdate& update, const Transcript
   return {};
 }
 
-std::string CompletionReply::more_events(const Transcript& transcript) {
+std::string CompletionReply::more_events(const serving::Transcript& transcript) {
   if (!held_) return {};
   const std::size_t first = held_->next_echoed;
   const std::size_t size = request_.prompts[prompt_of(held_->index)].tokens.size();
@@ -218,7 +219,7 @@ std::string CompletionReply::more_events(const Transcript& transcript) {
   return event(news, first, size, transcript);
 }
 
-std::string CompletionReply::last_events(const Transcript& transcript) {
+std::string CompletionReply::last_events(const serving::Transcript& transcript) {
   return head_.last_events("text_completion", transcript.usage());
 }
 

@@ -15,16 +15,16 @@ namespace motley::server {
 
 class CompletionReply final : public Reply {
  public:
-  // Request and tokenizer must outlive the reply.
-  CompletionReply(ReplyHead head, const CompletionRequest& request,
-                  const text::Tokenizer& tokenizer);
+  // The tokenizer must outlive the reply.
+  CompletionReply(ReplyHead head, CompletionRequest request, const text::Tokenizer& tokenizer);
 
-  void keep(const ChoiceUpdate& update) override;
+  void keep(const serving::ChoiceUpdate& update) override;
   std::size_t kept_bytes() const override { return kept_bytes_; }
-  std::string next_piece(const Transcript& transcript) override;
-  std::string events(const ChoiceUpdate& update, const Transcript& transcript) override;
-  std::string more_events(const Transcript& transcript) override;
-  std::string last_events(const Transcript& transcript) override;
+  std::string next_piece(const serving::Transcript& transcript) override;
+  std::string events(const serving::ChoiceUpdate& update,
+                     const serving::Transcript& transcript) override;
+  std::string more_events(const serving::Transcript& transcript) override;
+  std::string last_events(const serving::Transcript& transcript) override;
   std::string failure_events(const Error& error) override { return failure_event(error); }
 
  private:
@@ -73,14 +73,14 @@ class CompletionReply final : public Reply {
   void close_choice(std::string& piece);
   // Writes the rest of the lists of log-probabilities, or of the others, up to the size of a piece.
   // True at their end.
-  bool write_logprobs(std::string& piece, const Transcript& transcript);
-  bool write_ids(std::string& piece, const Transcript& transcript);
+  bool write_logprobs(std::string& piece, const serving::Transcript& transcript);
+  bool write_ids(std::string& piece, const serving::Transcript& transcript);
   // One event: the prompt's tokens [first, last), and the new text.
   std::string event(const News& news, std::size_t first, std::size_t last,
-                    const Transcript& transcript);
+                    const serving::Transcript& transcript);
 
   ReplyHead head_;
-  const CompletionRequest& request_;
+  CompletionRequest request_;
   const text::Tokenizer& tokenizer_;
   // By prompt: the length of its echoed tokens, with special ones as written.
   std::vector<std::int64_t> prompt_characters_;

@@ -67,16 +67,17 @@ class PromptReader {
 
   Result<Prompt> from_text(const json::Value& value, std::string_view place) const {
     MOTLEY_TRY(const std::string* const text, value.as_string(place));
-    MOTLEY_TRY_VOID(check_prompt_bytes(text->size(), fields_, context_, place));
+    MOTLEY_TRY_VOID(serving::check_prompt_bytes(text->size(), fields_, context_.bounds, place));
     Prompt prompt;
     auto tokens =
         tokenizer_.encode(*text, {.add_special_tokens = fields_.add_special_tokens.value_or(true),
-                                  .bounds = encode_bounds(fields_, context_)});
+                                  .bounds = serving::encode_bounds(fields_, context_.bounds)});
     if (!tokens.ok() && tokens.error().code() == ErrorCode::too_long)
-      return prompt_too_long(context_.max_sequence_tokens, tokens.error().what(), place);
+      return serving::prompt_too_long(context_.bounds.max_sequence_tokens, tokens.error().what(),
+                                      place);
     MOTLEY_TRY(prompt.tokens, std::move(tokens));
     if (prompt.tokens.empty()) return empty(place);
-    prompt.decoded = truncate_prompt(prompt.tokens, 0, fields_, context_);
+    prompt.decoded = serving::truncate_prompt(prompt.tokens, 0, fields_, context_.bounds);
     if (echo_) prompt.text = prompt.decoded ? tokenizer_.decode(prompt.tokens, true) : *text;
     return prompt;
   }
@@ -91,7 +92,7 @@ class PromptReader {
                  read_integer(ids[i], cat(place, "[", i, "]"), 0, context_.vocabulary - 1));
       prompt.tokens.push_back(static_cast<std::int32_t>(id));
     }
-    truncate_prompt(prompt.tokens, 0, fields_, context_);
+    serving::truncate_prompt(prompt.tokens, 0, fields_, context_.bounds);
     if (echo_) prompt.text = tokenizer_.decode(prompt.tokens, true);
     return prompt;
   }
@@ -126,7 +127,7 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   Fields fields(*object, "", context.ignored());
   CompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
-  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields.tokens, request.fields.stream));
+  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
   MOTLEY_TRY_VOID(read_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
   MOTLEY_TRY(const auto echo, fields.boolean("echo"));
   request.echo = echo.value_or(false);

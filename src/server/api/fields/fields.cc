@@ -142,12 +142,12 @@ Result<void> Fields::finish() const {
   for (const json::Member& member : object_->members()) {
     if (member.value.is_null()) continue;
     if (std::ranges::find(known_, std::string_view(member.key)) != known_.end()) continue;
-    if (ignored_ != nullptr && notices_full(*ignored_)) break;
+    if (ignored_ != nullptr && serving::notices_full(*ignored_)) break;
     const std::string where = place(printable(member.key.substr(0, longest_name)));
     if (ignored_ == nullptr)
       return Error(ErrorCode::invalid_argument, cat("unknown field ", quote(member.key)), where,
                    "leave it out, or mend its name");
-    add_notice(where, *ignored_);
+    serving::add_notice(where, *ignored_);
   }
   return {};
 }

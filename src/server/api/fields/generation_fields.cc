@@ -21,10 +21,7 @@ constexpr std::size_t max_adapters = 16;
 constexpr std::size_t max_id = 200;
 constexpr double max_scale = 1000;
 constexpr double max_bias = 100;
-// Higher temperatures have the same effect: all tokens are equally probable.
-constexpr double max_temperature = 10'000;
-constexpr std::size_t max_truncated = 2'000'000;  // tokens of a prompt before truncation
-constexpr std::size_t longest_salt = 256;         // bytes
+constexpr std::size_t longest_salt = 256;  // bytes
 constexpr std::int64_t max_count = std::int64_t{1} << 31;
 
 constexpr double any_number = std::numeric_limits<double>::max();
@@ -61,21 +58,19 @@ Result<std::vector<engine::LogitBias>> read_logit_bias(Fields& fields, std::int6
 }
 
 Result<engine::SamplingParams> read_sampling(Fields& fields, const ApiContext& context) {
-  const text::GenerationConfig& defaults = *context.defaults;
-  engine::SamplingParams params;
+  engine::SamplingParams params = serving::default_sampling(*context.defaults, context.vocabulary);
   MOTLEY_TRY(const auto temperature, fields.number("temperature", 0, any_number));
-  params.temperature = static_cast<float>(
-      std::min(temperature.value_or(defaults.temperature.value_or(1)), max_temperature));
-  MOTLEY_TRY(const float top_p, number_or(fields, "top_p", 0, 1, defaults.top_p.value_or(1)));
-  // 0 requests the most probable token, which the smallest positive share selects.
-  params.top_p = std::max(top_p, 1e-9F);
-  // A larger number than the vocabulary means all tokens.
+  if (temperature)
+    params.temperature = static_cast<float>(std::min(*temperature, serving::max_temperature));
+  MOTLEY_TRY(const float top_p, number_or(fields, "top_p", 0, 1, params.top_p));
+  params.top_p = std::max(top_p, serving::least_top_p);
   MOTLEY_TRY(const auto top_k, fields.integer("top_k", -1, max_count));
-  params.top_k = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(top_k.value_or(defaults.top_k.value_or(0)), 0, context.vocabulary));
-  MOTLEY_TRY(params.min_p, number_or(fields, "min_p", 0, 1, defaults.min_p.value_or(0)));
-  MOTLEY_TRY(params.repetition_penalty, number_or(fields, "repetition_penalty", 0.01, 100,
-                                                  defaults.repetition_penalty.value_or(1)));
+  if (top_k)
+    params.top_k =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(*top_k, 0, context.vocabulary));
+  MOTLEY_TRY(params.min_p, number_or(fields, "min_p", 0, 1, params.min_p));
+  MOTLEY_TRY(params.repetition_penalty,
+             number_or(fields, "repetition_penalty", 0.01, 100, params.repetition_penalty));
   MOTLEY_TRY(params.frequency_penalty, number_or(fields, "frequency_penalty", -2, 2, 0));
   MOTLEY_TRY(params.presence_penalty, number_or(fields, "presence_penalty", -2, 2, 0));
   MOTLEY_TRY(params.logit_bias, read_logit_bias(fields, context.vocabulary));
@@ -199,32 +194,6 @@ Result<void> read_names(Fields& fields, GenerationFields& into) {
 
 }  // namespace
 
-Error prompt_too_long(std::int64_t max_sequence_tokens, std::string_view has,
-                      std::string_view place) {
-  return {ErrorCode::too_long,
-          cat("This model's maximum context length is ", max_sequence_tokens,
-              " tokens. The prompt is too long: it has ", has),
-          std::string(place), "send a shorter prompt"};
-}
-
-Result<void> check_prompt_bytes(std::size_t bytes, const GenerationFields& fields,
-                                const ApiContext& context, std::string_view place) {
-  if (fields.truncate) return {};
-  const std::size_t longest =
-      static_cast<std::size_t>(context.max_sequence_tokens) * context.longest_token_bytes;
-  if (longest == 0 || bytes <= longest) return {};
-  return prompt_too_long(context.max_sequence_tokens, cat(bytes, " bytes, which are more"), place);
-}
-
-text::EncodeBounds encode_bounds(const GenerationFields& fields, const ApiContext& context) {
-  // Prompts that are slightly too long are tokenised completely, so that the error has their
-  // length.
-  const std::size_t twice = 2 * static_cast<std::size_t>(context.max_sequence_tokens);
-  const bool bounded = context.max_sequence_tokens > 0;
-  return {.max_tokens = fields.truncate && bounded ? std::max(twice, max_truncated) : twice,
-          .cancelled = context.asked.cancelled};
-}
-
 Result<std::vector<std::string>> read_stop_strings(Fields& fields, std::string_view key) {
   MOTLEY_TRY(std::vector<std::string> stops, fields.strings(key, max_stops));
   for (const std::string& stop : stops) {
@@ -234,24 +203,6 @@ Result<std::vector<std::string>> read_stop_strings(Fields& fields, std::string_v
                    std::string(key), cat("give strings of 1 to ", longest_stop, " bytes"));
   }
   return stops;
-}
-
-bool truncate_prompt(std::vector<std::int32_t>& tokens, std::size_t more,
-                     const GenerationFields& fields, const ApiContext& context) {
-  if (!fields.truncate) return false;
-  const auto length = static_cast<std::int64_t>(tokens.size());
-  std::int64_t kept = *fields.truncate;
-  if (kept < 0) {
-    if (context.max_sequence_tokens == 0) return false;
-    // If the answer may exceed the context, it takes what the prompt leaves.
-    const std::int64_t wanted = fields.max_tokens.value_or(1);
-    const std::int64_t answer = wanted < context.max_sequence_tokens ? wanted : 1;
-    kept = context.max_sequence_tokens - answer - static_cast<std::int64_t>(more);
-    kept = std::max<std::int64_t>(kept, 1);
-  }
-  if (kept >= length) return false;
-  tokens.erase(tokens.begin(), tokens.end() - kept);
-  return true;
 }
 
 std::string without_alias(std::string model, std::string_view base,
@@ -296,7 +247,7 @@ Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext
   read.priority = -static_cast<int>(priority.value_or(0));
   MOTLEY_TRY_VOID(read_stop(fields, context, read));
   MOTLEY_TRY_VOID(read_stream(fields, read));
-  MOTLEY_TRY(read.tokens, read_token_fields(fields, context.max_logprobs));
+  MOTLEY_TRY(read.tokens, read_token_fields(fields, context.max_logprobs, read));
   MOTLEY_TRY_VOID(read_names(fields, read));
   MOTLEY_TRY_VOID(refuse_unsupported(fields, read.choices));
   // Fields for OpenAI's accounts, storage and routing, or for a faster answer.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/requests/request.h"
-#include "server/output/choice_text.h"
+#include "serving/answers/choice_text.h"
 
 namespace motley::server {
 
@@ -15,13 +15,14 @@ namespace motley::server {
 class KeptTokens {
  public:
   // With at most this many alternatives each.
-  void append(const ChoiceText::Piece& piece, std::size_t max_top = engine::max_top_logprobs) {
+  void append(const serving::ChoiceText::Piece& piece,
+              std::size_t max_top = engine::max_top_logprobs) {
     for (std::size_t i = 0; i < piece.tokens.size(); ++i) {
       const engine::TokenEvent& token = piece.tokens[i];
       ids_.push_back(token.id);
       logprobs_.push_back(token.logprob);
       offsets_.push_back(piece.offsets[i]);
-      const std::span<const engine::TopLogprob> top = token.top.first(max_top);
+      const auto top = std::span(token.top).first(std::min(token.top.size(), max_top));
       top_.insert(top_.end(), top.begin(), top.end());
       top_ends_.push_back(top_.size());
     }

@@ -16,7 +16,7 @@ std::string header_value(const std::vector<std::string>& places) {
   std::string value;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::string& place = places[i];
-    if (i == max_noticed || value.size() + place.size() > max_header_bytes) {
+    if (i == serving::max_noticed || value.size() + place.size() > max_header_bytes) {
       value += ", ...";
       break;
     }
@@ -43,11 +43,7 @@ std::string without_numbers(std::string_view place) {
 
 }  // namespace
 
-void add_notice(std::string place, std::vector<std::string>& list) {
-  if (!notices_full(list)) list.push_back(std::move(place));
-}
-
-std::vector<std::pair<std::string, std::string>> notice_headers(const Notices& notices) {
+std::vector<std::pair<std::string, std::string>> notice_headers(const serving::Notices& notices) {
   std::vector<std::pair<std::string, std::string>> headers;
   if (!notices.ignored.empty())
     headers.emplace_back("x-motley-ignored", header_value(notices.ignored));

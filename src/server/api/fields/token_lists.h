@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "server/api/reply.h"
-#include "server/output/transcript.h"
+#include "serving/answers/transcript.h"
 #include "text/tokenizer.h"
 
 // Lists of tokens in answers, written in pieces.

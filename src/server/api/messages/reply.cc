@@ -4,9 +4,10 @@
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "base/system/random_id.h"
 #include "server/api/messages/error.h"
 #include "server/http/message.h"
-#include "server/output/tag_search.h"
+#include "serving/forms/tag_search.h"
 
 namespace motley::server {
 namespace {
@@ -20,30 +21,31 @@ json::Object usage_of(const engine::Usage& usage, std::int64_t output_tokens) {
                       {"output_tokens", output_tokens}};
 }
 
-std::string_view type_of(OutputKind kind) {
+std::string_view type_of(serving::OutputKind kind) {
   switch (kind) {
-    case OutputKind::reasoning:
+    case serving::OutputKind::reasoning:
       return "thinking";
-    case OutputKind::content:
+    case serving::OutputKind::content:
       return "text";
-    case OutputKind::call:
+    case serving::OutputKind::call:
       return "tool_use";
   }
   MOTLEY_CHECK(false, "a kind of output without a block");
 }
 
 // A whole block; the text of a call is JSON.
-std::string block_json(OutputKind kind, const CallPiece& call, std::string_view text) {
+std::string block_json(serving::OutputKind kind, const serving::CallPiece& call,
+                       std::string_view text) {
   const std::string head = cat("{\"type\":\"", type_of(kind), "\",");
   switch (kind) {
-    case OutputKind::reasoning:
+    case serving::OutputKind::reasoning:
       return cat(head, "\"thinking\":", json::string_literal(text), ",\"signature\":\"\"}");
-    case OutputKind::content:
+    case serving::OutputKind::content:
       return cat(head, "\"text\":", json::string_literal(text), "}");
-    case OutputKind::call:
+    case serving::OutputKind::call:
       return cat(head, "\"id\":",
-                 json::string_literal(
-                     call.id.empty() ? cat("toolu_", new_request_id().substr(0, 24)) : call.id),
+                 json::string_literal(call.id.empty() ? cat("toolu_", random_id().substr(0, 24))
+                                                      : call.id),
                  ",\"name\":", json::string_literal(call.name), ",\"input\":", text, "}");
   }
   MOTLEY_CHECK(false, "a kind of output without a block");
@@ -68,17 +70,17 @@ class MessagesReply::Keeper final : public BlockSink {
  public:
   explicit Keeper(MessagesReply& reply) : reply_(reply) {}
 
-  void begin(OutputKind kind, const CallPiece& call) override {
+  void begin(serving::OutputKind kind, const serving::CallPiece& call) override {
     reply_.blocks_.push_back({.kind = kind, .call = {.name = call.name, .id = call.id}});
     reply_.kept_bytes_ += sizeof(Block) + call.name.size() + call.id.size();
   }
-  void add(OutputKind /*kind*/, std::string_view text) override {
+  void add(serving::OutputKind /*kind*/, std::string_view text) override {
     reply_.blocks_.back().text += text;
     reply_.kept_bytes_ += text.size();
   }
-  void end(OutputKind kind) override {
+  void end(serving::OutputKind kind) override {
     std::string& text = reply_.blocks_.back().text;
-    if (kind == OutputKind::call) text = reply_.input_.whole(std::move(text));
+    if (kind == serving::OutputKind::call) text = reply_.input_.whole(std::move(text));
   }
 
  private:
@@ -90,24 +92,24 @@ class MessagesReply::EventWriter final : public BlockSink {
  public:
   EventWriter(std::size_t& index, std::string& events) : index_(index), events_(events) {}
 
-  void begin(OutputKind kind, const CallPiece& call) override {
-    const std::string block = block_json(kind, call, kind == OutputKind::call ? "{}" : "");
+  void begin(serving::OutputKind kind, const serving::CallPiece& call) override {
+    const std::string block = block_json(kind, call, kind == serving::OutputKind::call ? "{}" : "");
     events_ +=
         event("content_block_start", cat("\"index\":", index_, ",\"content_block\":", block));
   }
-  void add(OutputKind kind, std::string_view text) override {
+  void add(serving::OutputKind kind, std::string_view text) override {
     switch (kind) {
-      case OutputKind::reasoning:
+      case serving::OutputKind::reasoning:
         return add_delta("thinking_delta", "thinking", text);
-      case OutputKind::content:
+      case serving::OutputKind::content:
         return add_delta("text_delta", "text", text);
-      case OutputKind::call:
+      case serving::OutputKind::call:
         return add_delta("input_json_delta", "partial_json", text);
     }
   }
-  void end(OutputKind kind) override {
+  void end(serving::OutputKind kind) override {
     // The signature is empty, but clients expect it.
-    if (kind == OutputKind::reasoning) add_delta("signature_delta", "signature", "");
+    if (kind == serving::OutputKind::reasoning) add_delta("signature_delta", "signature", "");
     events_ += event("content_block_stop", cat("\"index\":", index_));
     ++index_;
   }
@@ -123,11 +125,12 @@ class MessagesReply::EventWriter final : public BlockSink {
   std::string& events_;
 };
 
-MessagesReply::MessagesReply(std::string id, const MessagesRequest& request,
-                             std::unique_ptr<OutputParser> parser)
-    : id_(std::move(id)), request_(request), parser_(std::move(parser)) {}
+MessagesReply::MessagesReply(std::string id, MessagesRequest request,
+                             std::unique_ptr<serving::OutputParser> parser)
+    : id_(std::move(id)), request_(std::move(request)), parser_(std::move(parser)) {}
 
-void MessagesReply::begin_block(OutputKind kind, const CallPiece& call, BlockSink& sink) {
+void MessagesReply::begin_block(serving::OutputKind kind, const serving::CallPiece& call,
+                                BlockSink& sink) {
   end_block(sink);
   open_ = kind;
   input_ = {};
@@ -139,29 +142,30 @@ void MessagesReply::end_block(BlockSink& sink) {
   open_.reset();
 }
 
-void MessagesReply::take_text(OutputKind kind, std::string_view text, BlockSink& sink) {
+void MessagesReply::take_text(serving::OutputKind kind, std::string_view text, BlockSink& sink) {
   if (open_ != kind) {
     // White space after a call would join words within one string; between blocks it has no
     // meaning.
-    if (called_) text.remove_prefix(leading_space(text));
+    if (called_) text.remove_prefix(serving::leading_space(text));
     if (text.empty()) return;
     begin_block(kind, {}, sink);
   }
-  if (kind == OutputKind::content || request_.show_thinking) sink.add(kind, text);
+  if (kind == serving::OutputKind::content || request_.show_thinking) sink.add(kind, text);
 }
 
-void MessagesReply::take_call(const CallPiece& piece, BlockSink& sink) {
-  if (piece.begins) begin_block(OutputKind::call, piece, sink);
+void MessagesReply::take_call(const serving::CallPiece& piece, BlockSink& sink) {
+  if (piece.begins) begin_block(serving::OutputKind::call, piece, sink);
   called_ = true;
   const std::string text = input_.take(piece.arguments);
-  if (!text.empty()) sink.add(OutputKind::call, text);
+  if (!text.empty()) sink.add(serving::OutputKind::call, text);
 }
 
-void MessagesReply::take(const ChoiceUpdate& update, BlockSink& sink) {
-  ParsedOutput output = parser_->push(update.piece.text);
+void MessagesReply::take(const serving::ChoiceUpdate& update, BlockSink& sink) {
+  serving::ParsedOutput output = parser_->push(update.piece.text);
   if (update.end) output.append(parser_->finish());
-  output.for_each([&](OutputKind kind, std::string_view text) { take_text(kind, text, sink); },
-                  [&](const CallPiece& piece) { take_call(piece, sink); });
+  output.for_each(
+      [&](serving::OutputKind kind, std::string_view text) { take_text(kind, text, sink); },
+      [&](const serving::CallPiece& piece) { take_call(piece, sink); });
   if (!update.end) return;
   end_block(sink);
   end_ = update.end;
@@ -180,12 +184,12 @@ std::string MessagesReply::ending() const {
   return cat("\"stop_reason\":\"", reason, "\",\"stop_sequence\":null");
 }
 
-void MessagesReply::keep(const ChoiceUpdate& update) {
+void MessagesReply::keep(const serving::ChoiceUpdate& update) {
   Keeper keeper(*this);
   take(update, keeper);
 }
 
-std::string MessagesReply::next_piece(const Transcript& transcript) {
+std::string MessagesReply::next_piece(const serving::Transcript& transcript) {
   std::string piece;
   if (ended_) return piece;
   if (!std::exchange(begun_, true)) piece = cat(message_head(id_, request_), "\"content\":[");
@@ -200,7 +204,7 @@ std::string MessagesReply::next_piece(const Transcript& transcript) {
                       ",\"usage\":", json::write(usage_of(usage, usage.completion_tokens)), "}");
 }
 
-std::string MessagesReply::begin_stream(const Transcript& transcript) {
+std::string MessagesReply::begin_stream(const serving::Transcript& transcript) {
   if (std::exchange(begun_, true)) return {};
   return event("message_start",
                cat("\"message\":", message_head(id_, request_),
@@ -208,14 +212,15 @@ std::string MessagesReply::begin_stream(const Transcript& transcript) {
                    json::write(usage_of(transcript.usage_at_start(), 0)), "}"));
 }
 
-std::string MessagesReply::events(const ChoiceUpdate& update, const Transcript& transcript) {
+std::string MessagesReply::events(const serving::ChoiceUpdate& update,
+                                  const serving::Transcript& transcript) {
   std::string events = begin_stream(transcript);
   EventWriter writer(index_, events);
   take(update, writer);
   return events;
 }
 
-std::string MessagesReply::last_events(const Transcript& transcript) {
+std::string MessagesReply::last_events(const serving::Transcript& transcript) {
   const engine::Usage& usage = transcript.usage();
   return cat(begin_stream(transcript),
              event("message_delta", cat("\"delta\":{", ending(), "},\"usage\":",

@@ -9,23 +9,23 @@
 #include "server/api/calls/call_input.h"
 #include "server/api/messages/request.h"
 #include "server/api/reply.h"
-#include "server/output/output_parser.h"
+#include "serving/forms/output_parser.h"
 
 namespace motley::server {
 
 // An answer as Anthropic's message: blocks of thinking, text and calls, in the model's order.
 class MessagesReply final : public Reply {
  public:
-  // The request must outlive the reply.
-  MessagesReply(std::string id, const MessagesRequest& request,
-                std::unique_ptr<OutputParser> parser);
+  MessagesReply(std::string id, MessagesRequest request,
+                std::unique_ptr<serving::OutputParser> parser);
 
-  void keep(const ChoiceUpdate& update) override;
+  void keep(const serving::ChoiceUpdate& update) override;
   std::size_t kept_bytes() const override { return kept_bytes_; }
-  std::string next_piece(const Transcript& transcript) override;
-  std::string events(const ChoiceUpdate& update, const Transcript& transcript) override;
-  std::string more_events(const Transcript& /*transcript*/) override { return {}; }
-  std::string last_events(const Transcript& transcript) override;
+  std::string next_piece(const serving::Transcript& transcript) override;
+  std::string events(const serving::ChoiceUpdate& update,
+                     const serving::Transcript& transcript) override;
+  std::string more_events(const serving::Transcript& /*transcript*/) override { return {}; }
+  std::string last_events(const serving::Transcript& transcript) override;
   std::string failure_events(const Error& error) override;
 
  private:
@@ -33,34 +33,34 @@ class MessagesReply final : public Reply {
   class BlockSink {
    public:
     virtual ~BlockSink() = default;
-    virtual void begin(OutputKind kind, const CallPiece& call) = 0;
+    virtual void begin(serving::OutputKind kind, const serving::CallPiece& call) = 0;
     // For a call: the next part of a JSON object.
-    virtual void add(OutputKind kind, std::string_view text) = 0;
-    virtual void end(OutputKind kind) = 0;
+    virtual void add(serving::OutputKind kind, std::string_view text) = 0;
+    virtual void end(serving::OutputKind kind) = 0;
   };
   struct Block {
-    OutputKind kind = OutputKind::content;
-    CallPiece call = {};    // its name and id
-    std::string text = {};  // for a call its input, as JSON
+    serving::OutputKind kind = serving::OutputKind::content;
+    serving::CallPiece call = {};  // its name and id
+    std::string text = {};         // for a call its input, as JSON
   };
   class Keeper;
   class EventWriter;
 
-  void take(const ChoiceUpdate& update, BlockSink& sink);
-  void take_text(OutputKind kind, std::string_view text, BlockSink& sink);
-  void take_call(const CallPiece& piece, BlockSink& sink);
-  void begin_block(OutputKind kind, const CallPiece& call, BlockSink& sink);
+  void take(const serving::ChoiceUpdate& update, BlockSink& sink);
+  void take_text(serving::OutputKind kind, std::string_view text, BlockSink& sink);
+  void take_call(const serving::CallPiece& piece, BlockSink& sink);
+  void begin_block(serving::OutputKind kind, const serving::CallPiece& call, BlockSink& sink);
   void end_block(BlockSink& sink);
   // {"stop_reason", "stop_sequence"} without braces.
   std::string ending() const;
-  std::string begin_stream(const Transcript& transcript);
+  std::string begin_stream(const serving::Transcript& transcript);
 
   std::string id_;
-  const MessagesRequest& request_;
-  std::unique_ptr<OutputParser> parser_;
-  std::optional<OutputKind> open_;  // the current block
-  CallInput input_;                 // of the current call
-  bool called_ = false;             // at least once
+  MessagesRequest request_;
+  std::unique_ptr<serving::OutputParser> parser_;
+  std::optional<serving::OutputKind> open_;  // the current block
+  CallInput input_;                          // of the current call
+  bool called_ = false;                      // at least once
   std::optional<engine::FinishReason> end_;
   std::optional<std::size_t> stop_;
   bool begun_ = false;  // the body, or the stream

@@ -63,7 +63,7 @@ bool has_tool(const json::Array& tools, std::string_view name) {
 }
 
 Result<void> read_tool_choice(Fields& body, const json::Array& tools, ChatCompletionRequest& chat) {
-  chat.tool_use = tools.empty() ? ToolUse::none : ToolUse::free;
+  chat.tool_use = tools.empty() ? serving::ToolUse::none : serving::ToolUse::free;
   MOTLEY_TRY(const json::Object* const choice, body.object("tool_choice"));
   if (choice == nullptr) return {};
   Fields fields = body.inside(*choice, "tool_choice");
@@ -74,14 +74,14 @@ Result<void> read_tool_choice(Fields& body, const json::Array& tools, ChatComple
   chat.parallel_calls = !one.value_or(false);
   if (type == "auto") return {};
   if (type == "none") {
-    chat.tool_use = ToolUse::none;
+    chat.tool_use = serving::ToolUse::none;
     return {};
   }
   if (type != "any" && type != "tool")
     return wrong(type ? cat("unknown choice ", quote(*type)) : "a choice without type",
                  "tool_choice.type", "use auto, any, tool or none");
   if (tools.empty()) return wrong("no tools to choose from", "tool_choice", "give tools");
-  chat.tool_use = type == "any" ? ToolUse::some : ToolUse::one_named;
+  chat.tool_use = type == "any" ? serving::ToolUse::some : serving::ToolUse::one_named;
   if (type == "any") return {};
   if (!name || !has_tool(tools, *name))
     return wrong(name ? cat("no tool ", quote(*name)) : "no name", "tool_choice.name",
@@ -187,7 +187,7 @@ Result<MessagesRequest> read_messages_request(const json::Value& body, const Api
   MessagesRequest request;
   ChatCompletionRequest& chat = request.chat;
   MOTLEY_TRY(chat.fields, read_generation_fields(fields, context));
-  leave_token_lists(fields, chat.fields.tokens);
+  leave_token_lists(fields, chat.fields.tokens, chat.fields);
   if (std::exchange(chat.fields.tokens.as_ids, false)) fields.leave("return_tokens_as_token_ids");
   MOTLEY_TRY_VOID(check_lengths(chat.fields, use));
   MOTLEY_TRY(std::vector<std::string> stops, read_stop_strings(fields, "stop_sequences"));
@@ -201,7 +201,7 @@ Result<MessagesRequest> read_messages_request(const json::Value& body, const Api
   chat.continue_final = conversation.open;
   MOTLEY_TRY(json::Array tools, read_tools(fields));
   MOTLEY_TRY_VOID(read_tool_choice(fields, tools, chat));
-  if (chat.tool_use != ToolUse::none) chat.inputs.tools = std::move(tools);
+  if (chat.tool_use != serving::ToolUse::none) chat.inputs.tools = std::move(tools);
   if (chat.continue_final && chat.must_call())
     return wrong("the last message is the assistant's, and a call to be made", "tool_choice",
                  "end the conversation with a user's message");

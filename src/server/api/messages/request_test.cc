@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Result<MessagesRequest> read(std::string_view fields, Notices* notices = nullptr,
+Result<MessagesRequest> read(std::string_view fields, serving::Notices* notices = nullptr,
                              MessagesUse use = MessagesUse::answer) {
   static const text::GenerationConfig defaults;
   const json::Value body = json::parse(cat("{", fields, "}"), "body").value();
@@ -98,9 +98,9 @@ TEST(MessagesRequest, ToolsAreThoseOfChats) {
             R"([{"type":"function","function":{"name":"look","description":"looks",)"
             R"("parameters":{"type":"object"},"strict":true}},)"
             R"({"type":"function","function":{"name":"wait","parameters":{}}}])");
-  EXPECT_EQ(chat("").tool_use, ToolUse::free);
+  EXPECT_EQ(chat("").tool_use, serving::ToolUse::free);
   EXPECT_TRUE(chat(R"({"type": "auto"})").parallel_calls);
-  EXPECT_EQ(chat(R"({"type": "any"})").tool_use, ToolUse::some);
+  EXPECT_EQ(chat(R"({"type": "any"})").tool_use, serving::ToolUse::some);
   EXPECT_FALSE(chat(R"({"type": "any", "disable_parallel_tool_use": true})").parallel_calls);
   EXPECT_EQ(chat(R"({"type": "tool", "name": "wait"})").tool_name, "wait");
   EXPECT_FALSE(chat(R"({"type": "none"})").inputs.tools.has_value());
@@ -205,7 +205,7 @@ TEST(MessagesRequest, ErrorsNameTheFieldOfThisBody) {
 }
 
 TEST(MessagesRequest, WhatIsAnthropicsOwnIsAccepted) {
-  Notices notices;
+  serving::Notices notices;
   const auto request =
       read(with(hello, R"("metadata": {"user_id": "me"}, "service_tier": "auto", "container": null,
         "mcp_servers": [], "cache_control": {"type": "ephemeral"}, "inference_geo": "eu",

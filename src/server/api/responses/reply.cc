@@ -5,9 +5,10 @@
 
 #include "base/cat.h"
 #include "base/json/json.h"
+#include "base/system/random_id.h"
 #include "server/api/reply_parts.h"
 #include "server/http/message.h"
-#include "server/output/tag_search.h"
+#include "serving/forms/tag_search.h"
 
 namespace motley::server {
 namespace {
@@ -48,56 +49,57 @@ std::string_view code_of(const Error& error) {
 
 }  // namespace
 
-ResponsesReply::ResponsesReply(const ResponsesRequest& request, const text::Tokenizer& tokenizer,
-                               std::unique_ptr<OutputParser> parser)
-    : request_(request),
-      id_(cat("resp_", request.chat.fields.request_id.empty() ? new_request_id()
-                                                              : request.chat.fields.request_id)),
+ResponsesReply::ResponsesReply(ResponsesRequest request, const text::Tokenizer& tokenizer,
+                               std::unique_ptr<serving::OutputParser> parser)
+    : request_(std::move(request)),
+      id_(cat("resp_", request_.chat.fields.request_id.empty() ? random_id()
+                                                               : request_.chat.fields.request_id)),
       created_(std::time(nullptr)),
       parser_(std::move(parser)),
-      script_(items_, request.repeated, tokenizer, request.chat.fields.tokens.as_ids) {}
+      script_(items_, request_.repeated, tokenizer, request_.chat.fields.tokens.as_ids) {}
 
-void ResponsesReply::take(const ChoiceUpdate& update) {
+void ResponsesReply::take(const serving::ChoiceUpdate& update) {
   if (request_.chat.fields.sampling.logprobs) {
     for (std::size_t i = 0; i < update.piece.tokens.size(); ++i) {
       waiting_.tokens.push_back(update.piece.tokens[i]);
       waiting_.offsets.push_back(update.piece.offsets[i]);
     }
   }
-  const OutputSection before = parser_->section();
+  const serving::OutputSection before = parser_->section();
   take_parts(parser_->push(update.piece.text));
   count(update, before);
-  if (parser_->section() != OutputSection::content) waiting_ = {};
+  if (parser_->section() != serving::OutputSection::content) waiting_ = {};
   if (!update.end) return;
   take_parts(parser_->finish());
   finish(*update.end);
 }
 
 // Tokens that begin and end reasoning count as reasoning.
-void ResponsesReply::count(const ChoiceUpdate& update, OutputSection before) {
-  if (before == OutputSection::reasoning || parser_->section() == OutputSection::reasoning)
+void ResponsesReply::count(const serving::ChoiceUpdate& update, serving::OutputSection before) {
+  if (before == serving::OutputSection::reasoning ||
+      parser_->section() == serving::OutputSection::reasoning)
     reasoning_tokens_ += static_cast<std::int64_t>(update.piece.tokens.size());
 }
 
-void ResponsesReply::take_parts(const ParsedOutput& output) {
+void ResponsesReply::take_parts(const serving::ParsedOutput& output) {
   output.for_each(
-      [&](OutputKind kind, std::string_view text) {
-        add_text(kind == OutputKind::content ? Kind::message : Kind::reasoning, text);
+      [&](serving::OutputKind kind, std::string_view text) {
+        add_text(kind == serving::OutputKind::content ? Kind::message : Kind::reasoning, text);
       },
-      [&](const CallPiece& piece) { add_call(piece); });
+      [&](const serving::CallPiece& piece) { add_call(piece); });
 }
 
 void ResponsesReply::add_text(Kind kind, std::string_view text) {
   if (!open_ || item().kind != kind) {
     // White space after a call would join words within one string; between items it has no meaning.
-    if (!items_.empty()) text.remove_prefix(leading_space(text));
+    if (!items_.empty()) text.remove_prefix(serving::leading_space(text));
     if (text.empty()) return;
     open_item(kind);
   }
   grow(text);
 }
 
-void ResponsesReply::add_call(const CallPiece& piece) {
+void ResponsesReply::add_call(const serving::CallPiece& piece) {
   if (piece.begins) open_item(Kind::call, piece);
   if (!piece.arguments.empty()) grow(piece.arguments);
 }
@@ -125,12 +127,12 @@ void ResponsesReply::grow(std::string_view text) {
   end_event();
 }
 
-void ResponsesReply::open_item(Kind kind, const CallPiece& call) {
+void ResponsesReply::open_item(Kind kind, const serving::CallPiece& call) {
   close_item(Status::completed);
-  items_.push_back({.kind = kind, .id = cat(prefix_of(kind), new_request_id())});
+  items_.push_back({.kind = kind, .id = cat(prefix_of(kind), random_id())});
   open_ = true;
   if (kind == Kind::call) {
-    item().call_id = call.id.empty() ? cat("call_", new_request_id().substr(0, 24)) : call.id;
+    item().call_id = call.id.empty() ? cat("call_", random_id().substr(0, 24)) : call.id;
     item().name = call.name;
   }
   kept_bytes_ += item().bytes();
@@ -244,23 +246,24 @@ std::string ResponsesReply::usage(const engine::Usage& usage) const {
                                   {"total_tokens", usage.prompt_tokens + usage.completion_tokens}});
 }
 
-ResponsesReply::Outcome ResponsesReply::outcome(const Transcript& transcript) const {
+ResponsesReply::Outcome ResponsesReply::outcome(const serving::Transcript& transcript) const {
   return {.status = end_ == engine::FinishReason::length ? "incomplete" : "completed",
           .usage = usage(transcript.usage())};
 }
 
-std::string ResponsesReply::next_piece(const Transcript& transcript) {
+std::string ResponsesReply::next_piece(const serving::Transcript& transcript) {
   if (!std::exchange(written_, true)) write_response(outcome(transcript));
   return next();
 }
 
-std::string ResponsesReply::events(const ChoiceUpdate& update, const Transcript&) {
+std::string ResponsesReply::events(const serving::ChoiceUpdate& update,
+                                   const serving::Transcript&) {
   begin_stream();
   take(update);
   return next();
 }
 
-std::string ResponsesReply::last_events(const Transcript& transcript) {
+std::string ResponsesReply::last_events(const serving::Transcript& transcript) {
   begin_stream();
   const Outcome outcome = this->outcome(transcript);
   say_response(cat("response.", outcome.status), outcome);

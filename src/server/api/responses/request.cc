@@ -169,7 +169,7 @@ Result<ResponsesRequest> read_responses_request(const json::Value& body,
   ChatCompletionRequest& chat = request.chat;
   MOTLEY_TRY_VOID(refuse_what_is_kept(fields));
   MOTLEY_TRY(chat.fields, read_generation_fields(fields, context));
-  leave_token_lists(fields, chat.fields.tokens);
+  leave_token_lists(fields, chat.fields.tokens, chat.fields);
   MOTLEY_TRY_VOID(read_length(fields, chat.fields));
   MOTLEY_TRY_VOID(read_logprobs(fields, context.max_answer_logprobs(), chat.fields.sampling));
   MOTLEY_TRY_VOID(read_text(fields, chat.fields));

@@ -140,7 +140,7 @@ TEST(ResponsesTools, AreThoseOfChats) {
       json::write(*request->chat.inputs.tools),
       R"([{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g",)"
       R"("description":"d","parameters":{"type":"object"},"strict":true}}])");
-  EXPECT_EQ(request->chat.tool_use, ToolUse::free);
+  EXPECT_EQ(request->chat.tool_use, serving::ToolUse::free);
   EXPECT_THAT(
       request->repeated,
       HasSubstr(R"("tools":[{"type":"function","name":"f","description":null,"parameters":null,)"
@@ -152,15 +152,15 @@ TEST(ResponsesTools, ChoicesSayWhichMayBeCalled) {
   const auto chosen = [](std::string_view choice) {
     return *read(cat(R"({"input": "x", )", tools, ", \"tool_choice\": ", choice, "}"));
   };
-  EXPECT_EQ(chosen(R"("none")").chat.tool_use, ToolUse::none);
+  EXPECT_EQ(chosen(R"("none")").chat.tool_use, serving::ToolUse::none);
   EXPECT_FALSE(chosen(R"("none")").chat.inputs.tools);
-  EXPECT_EQ(chosen(R"("required")").chat.tool_use, ToolUse::some);
+  EXPECT_EQ(chosen(R"("required")").chat.tool_use, serving::ToolUse::some);
   const auto named = chosen(R"({"type": "function", "name": "g"})");
-  EXPECT_EQ(named.chat.tool_use, ToolUse::one_named);
+  EXPECT_EQ(named.chat.tool_use, serving::ToolUse::one_named);
   EXPECT_EQ(named.chat.tool_name, "g");
   const auto allowed = chosen(R"({"type": "allowed_tools", "mode": "required", "tools":
                                   [{"type": "function", "name": "g"}]})");
-  EXPECT_EQ(allowed.chat.tool_use, ToolUse::some);
+  EXPECT_EQ(allowed.chat.tool_use, serving::ToolUse::some);
   ASSERT_EQ(allowed.chat.inputs.tools->if_array()->size(), 1U);
   EXPECT_THAT(json::write(*allowed.chat.inputs.tools), HasSubstr("\"g\""));
   EXPECT_THAT(allowed.repeated, HasSubstr(R"("name":"f")"));
@@ -240,7 +240,9 @@ TEST(ResponsesRequest, SaysHowToGenerate) {
 
 // A stream repeats its items, so it keeps them.
 TEST(ResponsesCharge, StreamsKeepWhatTheyRepeat) {
-  GenerationFields fields{.max_tokens = 1000, .stream = true};
+  GenerationFields fields;
+  fields.max_tokens = 1000;
+  fields.stream = true;
   const RequestSize chat{.prompt_tokens = 10, .room_tokens = 100'000, .chat = true};
   RequestSize response = chat;
   response.response = true;

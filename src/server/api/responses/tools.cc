@@ -74,20 +74,21 @@ Result<std::string> read_chosen(const Fields& body, const json::Object& object,
 }
 
 struct Choice {
-  ToolUse use = ToolUse::none;
+  serving::ToolUse use = serving::ToolUse::none;
   std::string name = {};                         // of the one
   std::unordered_set<std::string> allowed = {};  // of several
   bool all = true;                               // are allowed
 };
 
-Result<ToolUse> read_mode(std::string_view mode, const std::string& place, const Names& names) {
-  if (mode == "none") return ToolUse::none;
-  if (mode == "auto") return names.empty() ? ToolUse::none : ToolUse::free;
+Result<serving::ToolUse> read_mode(std::string_view mode, const std::string& place,
+                                   const Names& names) {
+  if (mode == "none") return serving::ToolUse::none;
+  if (mode == "auto") return names.empty() ? serving::ToolUse::none : serving::ToolUse::free;
   if (mode != "required")
     return wrong(cat("unknown choice ", quote(mode)), place,
                  "use none, auto, required, or name a function");
   if (names.empty()) return wrong("no tools to choose from", place, "give tools");
-  return ToolUse::some;
+  return serving::ToolUse::some;
 }
 
 Result<Choice> read_allowed(const Fields& body, const json::Object& object, const Names& names) {
@@ -110,18 +111,19 @@ Result<Choice> read_allowed(const Fields& body, const json::Object& object, cons
   }
   MOTLEY_TRY_VOID(fields.finish());
   if (choice.allowed.empty()) {
-    if (choice.use == ToolUse::some)
+    if (choice.use == serving::ToolUse::some)
       return wrong("no tools to choose from", place, "list those that are allowed");
-    choice.use = ToolUse::none;
+    choice.use = serving::ToolUse::none;
   }
   return choice;
 }
 
 Result<Choice> read_choice(const Fields& body, const json::Value* value, const Names& names) {
-  if (value == nullptr) return Choice{.use = names.empty() ? ToolUse::none : ToolUse::free};
+  if (value == nullptr)
+    return Choice{.use = names.empty() ? serving::ToolUse::none : serving::ToolUse::free};
   const std::string place = "tool_choice";
   if (const std::string* const word = value->if_string()) {
-    MOTLEY_TRY(const ToolUse use, read_mode(*word, place, names));
+    MOTLEY_TRY(const serving::ToolUse use, read_mode(*word, place, names));
     return Choice{.use = use};
   }
   MOTLEY_TRY(const json::Object* const object, value->as_object(place));
@@ -129,7 +131,7 @@ Result<Choice> read_choice(const Fields& body, const json::Value* value, const N
   if (type != nullptr && type->if_string() != nullptr && *type->if_string() == "allowed_tools")
     return read_allowed(body, *object, names);
   MOTLEY_TRY(std::string name, read_chosen(body, *object, place, names));
-  return Choice{.use = ToolUse::one_named, .name = std::move(name)};
+  return Choice{.use = serving::ToolUse::one_named, .name = std::move(name)};
 }
 
 }  // namespace
@@ -157,7 +159,7 @@ Result<ResponsesTools> read_responses_tools(Fields& fields, ChatCompletionReques
   request.parallel_calls = parallel.value_or(true);
   request.tool_use = choice.use;
   request.tool_name = std::move(choice.name);
-  if (choice.use == ToolUse::none) return repeats;
+  if (choice.use == serving::ToolUse::none) return repeats;
   json::Array shown;
   for (Function& function : functions) {
     if (!choice.all && !choice.allowed.contains(function.name)) continue;

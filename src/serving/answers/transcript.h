@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/requests/event_queue.h"
+#include "serving/answers/choice_text.h"
+
+namespace motley::serving {
+
+// New text and tokens of a choice. Choices are numbered across all prompts.
+struct ChoiceUpdate {
+  std::size_t index = 0;
+  ChoiceText::Piece piece;
+  std::optional<engine::FinishReason> end;  // `stop` or `length`
+  std::optional<std::size_t> stop = {};     // index of the stop string that ended it, if one did
+};
+
+// The growing answer to an HTTP request: the texts of all choices of all its prompts.
+class Transcript {
+ public:
+  static Result<Transcript> make(TextRules rules, std::size_t prompts, std::size_t choices);
+
+  std::optional<ChoiceUpdate> take(engine::EventQueue::Entry arrived);
+
+  // Choices that a stop string has ended since the last call; the engine still generates them.
+  struct Stopped {
+    std::size_t prompt = 0;
+    int choice = 0;
+    std::int64_t kept_tokens = 0;  // before the stop string
+  };
+  std::vector<Stopped> take_stopped() { return std::exchange(stopped_, {}); }
+
+  // No more events will arrive.
+  void fail(Error error) {
+    failure_ = std::move(error);
+    prompts_done_ = prompts_;
+  }
+
+  // The last event of every prompt has arrived.
+  bool done() const { return prompts_done_ == prompts_; }
+  const std::optional<Error>& failure() const { return failure_; }
+  const engine::Usage& usage() const { return usage_; }
+  // For prompts that have begun to run: available before usage() is final.
+  const engine::Usage& usage_at_start() const { return usage_at_start_; }
+  // The engine's scores of the prompt's tokens so far.
+  const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
+
+ private:
+  struct Choice {
+    ChoiceText text;
+    bool ended = false;
+  };
+
+  Transcript(std::unique_ptr<TextRules> rules, std::size_t prompts, std::size_t choices)
+      : rules_(std::move(rules)), prompts_(prompts), choices_each_(choices), scores_(prompts) {}
+
+  std::optional<ChoiceUpdate> take_token(std::size_t prompt, engine::TokenEvent token);
+  std::optional<ChoiceUpdate> take_end(std::size_t prompt, const engine::ChoiceEvent& event);
+  void take_scores(std::size_t prompt, engine::PromptEvent scores);
+  void end_prompt(std::optional<Error> failure);
+
+  std::unique_ptr<TextRules> rules_;  // at a fixed address, because choices refer to it
+  std::size_t prompts_;
+  std::size_t choices_each_;
+  std::vector<Choice> choices_;
+  std::vector<Stopped> stopped_;
+  std::vector<engine::PromptEvent> scores_;  // by prompt
+  std::size_t prompts_done_ = 0;
+  std::optional<Error> failure_;
+  engine::Usage usage_;
+  engine::Usage usage_at_start_;
+};
+
+}  // namespace motley::serving
