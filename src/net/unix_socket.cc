@@ -12,6 +12,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 
 #include "base/cat.h"
+#include "net/path_lock.h"
 
 namespace motley::net {
 namespace {
@@ -74,13 +75,16 @@ Result<SocketFile> SocketFile::listen(const std::filesystem::path& path, Accepto
                  cat("the path of a Unix socket has 1 to ", longest_path, " bytes, not ",
                      path.native().size()),
                  "", "give a shorter one");
+  constexpr std::string_view place = "give a path in a folder that this user may write in";
+  // Until it listens: before that, what is bound looks like what an ended process has left.
+  const Result<PathLock> lock = PathLock::take(path);
+  if (!lock.ok()) return no_place(path, lock.error().what(), place);
   MOTLEY_TRY_VOID(clear(path));
   Failure failure;
   stream_protocol::acceptor socket(acceptor.get_executor());
   std::ignore = socket.open(stream_protocol(), failure);
   if (!failure) std::ignore = socket.bind(stream_protocol::endpoint(path.native()), failure);
-  if (failure)
-    return no_place(path, failure.message(), "give a path in a folder that this user may write in");
+  if (failure) return no_place(path, failure.message(), place);
   const auto made = look_at(path);
   SocketFile file(path, made ? made->st_ino : 0);
   std::ignore = socket.listen(asio::socket_base::max_listen_connections, failure);

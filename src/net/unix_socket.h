@@ -17,8 +17,8 @@ using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream
 // has taken its place.
 class SocketFile {
  public:
-  // Listens there. A socket file on which no process listens any more is replaced; other files are
-  // not.
+  // Listens there. A socket file on which no process listens any more is replaced, by one of those
+  // that start at the same moment; other files are not.
   static Result<SocketFile> listen(const std::filesystem::path& path, Acceptor& acceptor);
 
   SocketFile(SocketFile&& other) noexcept;
