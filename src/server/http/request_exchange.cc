@@ -51,6 +51,7 @@ void RequestExchange::take_head(RequestHead head) {
 
 void RequestExchange::take_verdict(HeadVerdict verdict, MemoryBudget::Share body_share) {
   request_.holder = std::move(verdict.holder);
+  request_.parameter = std::move(verdict.parameter);
   body_share_ = std::move(body_share);
   streams_body_ = verdict.streams_body;
   const std::size_t most = connection_.context().limits.body_bytes;
