@@ -31,6 +31,9 @@ constexpr auto patience = std::chrono::minutes(10);  // for the next bytes of an
 constexpr std::size_t piece_bytes = 16 << 10;
 constexpr std::size_t max_answer_bytes = 16 << 20;
 
+// Such an answer comes before the one that counts.
+bool is_interim(const Parser& parser) { return parser.get().result_int() / 100 == 1; }
+
 std::string head_of(const HttpClient::Request& request, const ServerUrl& url) {
   std::string head =
       cat(request.method, " ", url.prefix, request.path, " HTTP/1.1\r\nHost: ", url.authority(),
@@ -51,7 +54,16 @@ class HttpClient::Line : public std::enable_shared_from_this<Line> {
     start_timer();
     const auto always = [] { return true; };
     const auto [failure, bytes] = co_await stream_.write({head, body, ""}, always);
-    timer_.cancel();
+    co_return end_of_wait(failure);
+  }
+
+  asio::awaitable<Failure> read_head(std::optional<Parser>& parser) {
+    Failure failure;
+    do {
+      parser.emplace();
+      parser->body_limit(boost::none);
+      while (!failure && !parser->is_header_done()) failure = co_await step(*parser);
+    } while (!failure && is_interim(*parser));
     co_return failure;
   }
 
@@ -62,29 +74,40 @@ class HttpClient::Line : public std::enable_shared_from_this<Line> {
     if (failure != http::error::need_more) co_return failure;
     start_timer();
     const auto [end, bytes] = co_await stream_.read_some(buffer_.prepare(piece_bytes));
-    timer_.cancel();
     buffer_.commit(bytes);
-    if (end != asio::error::eof || !parser.got_some()) co_return end;
+    if (end != asio::error::eof || !parser.got_some()) co_return end_of_wait(end);
+    timer_.cancel();
     parser.put_eof(failure);
     co_return failure;
   }
 
   bool was_used() const { return used_; }
-  void set_used() { used_ = true; }
+  // An answer has been read. Returns whether nothing else has come with it.
+  bool end_answer() {
+    used_ = true;
+    return buffer_.size() == 0;
+  }
 
  private:
   void start_timer() {
     timer_.expires_after(patience);
     timer_.async_wait([weak = weak_from_this()](const Failure& stopped) {
       const auto self = weak.lock();
-      if (!stopped && self != nullptr) self->stream_.cancel();
+      if (stopped || self == nullptr) return;
+      self->late_ = true;
+      self->stream_.cancel();
     });
+  }
+  Failure end_of_wait(const Failure& failure) {
+    timer_.cancel();
+    return late_ ? asio::error::timed_out : failure;
   }
 
   ByteStream stream_;
   asio::steady_timer timer_;
   beast::flat_buffer buffer_;
   bool used_ = false;  // has carried an answer
+  bool late_ = false;  // an operation has taken too long
 };
 
 // A request and its answer.
@@ -117,10 +140,8 @@ asio::awaitable<Result<void>> HttpClient::begin(Exchange& exchange) {
   for (;;) {
     Result<void> connected = co_await connect(exchange);
     if (!connected.ok()) co_return connected;
-    Parser& parser = exchange.parser.emplace();
-    parser.body_limit(boost::none);
     Failure failure = co_await exchange.line->write(exchange.head, exchange.body);
-    while (!failure && !parser.is_header_done()) failure = co_await exchange.line->step(parser);
+    if (!failure) failure = co_await exchange.line->read_head(exchange.parser);
     if (!failure) co_return Result<void>();
     if (!exchange.line->was_used()) co_return url_.failed("ask the server", failure.message());
   }
@@ -140,8 +161,7 @@ asio::awaitable<Result<void>> HttpClient::read_body(Exchange& exchange, const Ta
     Result<void> taken = take(std::string_view(piece.data(), piece.size() - body.size));
     if (!taken.ok()) co_return taken;
   }
-  exchange.line->set_used();
-  if (parser.keep_alive()) idle_.push_back(std::move(exchange.line));
+  if (exchange.line->end_answer() && parser.keep_alive()) idle_.push_back(std::move(exchange.line));
   co_return Result<void>();
 }
 

@@ -143,6 +143,17 @@ TEST(HttpClient, ReadsBodiesHoweverTheyEnd) {
   EXPECT_EQ(server.connections(), 1);
 }
 
+TEST(HttpClient, TakesNoAnswerForThatOfAnotherRequest) {
+  ScriptedServer server({{{"HTTP/1.1 100 Continue\r\n\r\n", whole(200, "one")}},
+                         {{cat(whole(200, "two"), whole(200, "nobody asked"))}},
+                         {{whole(200, "three")}}});
+  HttpClient client(server.context(), server.url());
+  EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
+  EXPECT_EQ(server.ask(client, {.path = "/"}).body, "two");
+  EXPECT_EQ(server.ask(client, {.path = "/"}).body, "three");
+  EXPECT_EQ(server.connections(), 2);
+}
+
 TEST(HttpClient, GivesTheBodyOfA200InPieces) {
   ScriptedServer server({{{whole(200, "hello")}}, {{whole(404, "none")}}, {{whole(200, "again")}}});
   HttpClient client(server.context(), server.url());
