@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <system_error>
 #include <tuple>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 
 #include "base/cat.h"
+#include "net/path_lock.h"
 
 namespace motley::net {
 namespace {
@@ -19,8 +19,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::local::stream_protocol;
 using Failure = boost::system::error_code;
-
-constexpr std::size_t longest_path = sizeof(sockaddr_un::sun_path) - 1;
 
 std::optional<struct stat> look_at(const std::filesystem::path& path) {
   struct stat found{};
@@ -69,18 +67,21 @@ Result<void> clear(const std::filesystem::path& path) {
 }  // namespace
 
 Result<SocketFile> SocketFile::listen(const std::filesystem::path& path, Acceptor& acceptor) {
-  if (path.empty() || path.native().size() > longest_path)
+  if (path.empty() || path.native().size() > max_socket_path_bytes)
     return Error(ErrorCode::invalid_argument,
-                 cat("the path of a Unix socket has 1 to ", longest_path, " bytes, not ",
+                 cat("the path of a Unix socket has 1 to ", max_socket_path_bytes, " bytes, not ",
                      path.native().size()),
                  "", "give a shorter one");
+  constexpr std::string_view place = "give a path in a folder that this user may write in";
+  // Until it listens: before that, what is bound looks like what an ended process has left.
+  const Result<PathLock> lock = PathLock::take(path);
+  if (!lock.ok()) return no_place(path, lock.error().what(), place);
   MOTLEY_TRY_VOID(clear(path));
   Failure failure;
   stream_protocol::acceptor socket(acceptor.get_executor());
   std::ignore = socket.open(stream_protocol(), failure);
   if (!failure) std::ignore = socket.bind(stream_protocol::endpoint(path.native()), failure);
-  if (failure)
-    return no_place(path, failure.message(), "give a path in a folder that this user may write in");
+  if (failure) return no_place(path, failure.message(), place);
   const auto made = look_at(path);
   SocketFile file(path, made ? made->st_ino : 0);
   std::ignore = socket.listen(asio::socket_base::max_listen_connections, failure);

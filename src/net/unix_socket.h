@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <sys/un.h>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -10,6 +12,9 @@
 
 namespace motley::net {
 
+// The longest path of a Unix socket.
+inline constexpr std::size_t max_socket_path_bytes = sizeof(sockaddr_un::sun_path) - 1;
+
 // Accepts streams of any kind.
 using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
 
@@ -17,8 +22,8 @@ using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream
 // has taken its place.
 class SocketFile {
  public:
-  // Listens there. A socket file on which no process listens any more is replaced; other files are
-  // not.
+  // Listens there. A socket file on which no process listens any more is replaced, by one of those
+  // that start at the same moment; other files are not.
   static Result<SocketFile> listen(const std::filesystem::path& path, Acceptor& acceptor);
 
   SocketFile(SocketFile&& other) noexcept;

@@ -1,11 +1,16 @@
 #include "net/unix_socket.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <unistd.h>
+#include <vector>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -92,6 +97,36 @@ TEST_F(UnixSocket, TakesNoPlaceThatIsInUse) {
   EXPECT_EQ(std::filesystem::file_size(text), 4U);
   EXPECT_THAT(refusal(folder_ / "none" / "socket"), HasSubstr("No such file"));
   EXPECT_THAT(refusal(folder_ / std::string(120, 'x')), HasSubstr("1 to 107 bytes"));
+}
+
+// Of servers that start at once over what another has left.
+TEST_F(UnixSocket, IsOneServersOfManyThatStartTogether) {
+  constexpr int servers = 8;
+  for (int round = 0; round < 50; ++round) {
+    {
+      stream_protocol::acceptor left(context_, stream_protocol::endpoint(path_.native()));
+    }
+    std::vector<Acceptor> acceptors;
+    for (int i = 0; i < servers; ++i) acceptors.emplace_back(context_);
+    std::vector<std::optional<Result<SocketFile>>> files(servers);
+    std::atomic<bool> started = false;
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < servers; ++i)
+      threads.emplace_back([&, i] {
+        while (!started) std::this_thread::yield();
+        files[i] = SocketFile::listen(path_, acceptors[i]);
+      });
+    started = true;
+    threads.clear();
+    EXPECT_EQ(std::ranges::count_if(files, [](const auto& file) { return file->ok(); }), 1);
+    for (const auto& file : files) {
+      if (file->ok()) continue;
+      EXPECT_THAT(file->error().message(), HasSubstr("another process listens there"));
+    }
+    EXPECT_TRUE(connects());
+    std::filesystem::remove(path_);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "nothing else is left";
 }
 
 TEST_F(UnixSocket, LeavesAFileThatTookItsPlace) {

@@ -6,8 +6,8 @@
 
 #include "base/cat.h"
 #include "base/units.h"
+#include "server/api/suggestions.h"
 #include "server/mailbox.h"
-#include "server/suggestions.h"
 
 namespace motley::server {
 namespace {

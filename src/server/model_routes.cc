@@ -9,31 +9,14 @@
 #include "base/version.h"
 #include "server/api/api_error.h"
 #include "server/api/messages/error.h"
+#include "server/api/suggestions.h"
 #include "server/api/tokenize_reply.h"
-#include "server/route_path.h"
 #include "server/service.h"
-#include "server/suggestions.h"
 
 namespace motley::server {
 namespace {
 
 namespace asio = boost::asio;
-
-std::string unescaped(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = static_cast<char>(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
-  std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    result += escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
-    if (escape) i += 2;
-  }
-  return result;
-}
 
 // Fields with paths on the server, which no answer shows.
 constexpr std::array<std::string_view, 5> path_fields = {
@@ -103,8 +86,7 @@ asio::awaitable<void> Service::list_models(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::one_model(Exchange& exchange) {
-  const std::string asked =
-      unescaped(plain_path(exchange.request().path).substr(model_prefix.size()));
+  const std::string& asked = exchange.request().parameter;
   const std::string& base = options_.planner.base;
   const std::string id = without_alias(asked, base, options_.planner.aliases);
   auto adapter = engine_.adapter(asked);

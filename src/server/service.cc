@@ -14,29 +14,20 @@
 #include "engine/adapter_log.h"
 #include "server/api/adapter_request.h"
 #include "server/api/api_error.h"
-#include "server/api/messages/error.h"
 #include "server/api/request_body.h"
+#include "server/api/suggestions.h"
 #include "server/generation.h"
 #include "server/handover.h"
 #include "server/http/body_coding.h"
 #include "server/on_workers.h"
 #include "server/playground.h"
-#include "server/route_path.h"
-#include "server/suggestions.h"
+#include "server/routes/plain_path.h"
 #include "serving/prompts/path_redaction.h"
 
 namespace motley::server {
 namespace {
 
 namespace asio = boost::asio;
-
-// Anthropic's other routes, which are not implemented.
-constexpr std::string_view messages_prefix = "/v1/messages/";
-// Limits of routes that read no body, that take only a few names, and that use the server's own
-// limit.
-constexpr std::size_t unused_body_bytes = 4 << 10;
-constexpr std::size_t adapter_body_bytes = 64 << 10;
-constexpr std::size_t any_body_bytes = static_cast<std::size_t>(-1);
 
 // Starts an operation that reports once, from any thread, and waits for it on this executor.
 template <class Start>
@@ -121,95 +112,13 @@ Result<void> check_adapter_name(const HttpHead& head, std::string_view name) {
 
 }  // namespace
 
-struct Service::Route {
-  using Handler = Answer (Service::*)(Exchange&);
-
-  std::string_view method;
-  std::string_view path;
-  Handler answer;
-  bool posts_too = false;  // beside GET
-  std::size_t max_body_bytes = unused_body_bytes;
-  bool guarded = true;        // by the keys
-  bool while_ending = false;  // answered until the end of shutdown
-  bool for_pages = true;      // web pages may use it
-  // even pages that may not read the answer, because it changes nothing
-  bool foreign_pages = false;
-  bool exact_path = false;  // no alternative spellings, so that a proxy can block it by its path
-  ErrorWriter write_error = openai_error;
-
-  static constexpr Route get(std::string_view path, Handler answer) {
-    return {.method = "GET", .path = path, .answer = answer, .foreign_pages = true};
-  }
-  // Answered without a key, and until the end.
-  static constexpr Route get_always(std::string_view path, Handler answer) {
-    Route route = get(path, answer);
-    route.guarded = false;
-    route.while_ending = true;
-    return route;
-  }
-  static constexpr Route post(std::string_view path, Handler answer,
-                              ErrorWriter write_error = openai_error) {
-    return {.method = "POST",
-            .path = path,
-            .answer = answer,
-            .max_body_bytes = any_body_bytes,
-            .write_error = write_error};
-  }
-  static constexpr Route of_adapters(std::string_view path, Handler answer) {
-    return {.method = "POST",
-            .path = path,
-            .answer = answer,
-            .max_body_bytes = adapter_body_bytes,
-            .for_pages = false,
-            .exact_path = true,
-            .write_error = adapter_error};
-  }
-  constexpr Route and_posts() const {
-    Route route = *this;
-    route.posts_too = true;
-    return route;
-  }
-  constexpr Route with_exact_path() const {
-    Route route = *this;
-    route.exact_path = true;
-    return route;
-  }
-};
-
-std::span<const Service::Route> Service::routes() {
-  static constexpr std::array all = {
-      Route::get_always("/", &Service::playground),
-      Route::get_always("/health", &Service::health),
-      Route::get_always("/livez", &Service::live),
-      Route::get_always("/liveness", &Service::live),
-      Route::get_always("/readyz", &Service::health),
-      Route::get_always("/ping", &Service::ping).and_posts(),
-      Route::get_always("/metrics", &Service::metrics).with_exact_path(),
-      Route::get("/version", &Service::version),
-      Route::get("/tokenizer_info", &Service::tokenizer_info),
-      Route::post("/tokenize", &Service::tokenize),
-      Route::post("/v1/tokenize", &Service::tokenize),
-      Route::post("/detokenize", &Service::detokenize),
-      Route::post("/v1/detokenize", &Service::detokenize),
-      Route::get("/v1/models", &Service::list_models),
-      Route::get(model_prefix, &Service::one_model),
-      Route::post("/v1/completions", &Service::completions),
-      Route::post("/v1/chat/completions", &Service::chat_completions),
-      Route::post("/v1/responses", &Service::responses),
-      Route::post("/v1/messages", &Service::messages, messages_error),
-      Route::post("/v1/messages/count_tokens", &Service::count_tokens, messages_error),
-      Route::of_adapters("/v1/load_lora_adapter", &Service::load_adapter),
-      Route::of_adapters("/v1/unload_lora_adapter", &Service::unload_adapter),
-  };
-  return all;
-}
-
 Service::Service(const text::ModelText& text, engine::Engine& engine, Options options)
     : text_(text),
       engine_(engine),
       options_(std::move(options)),
-      keys_(options_.keys),
-      origins_(options_.origins),
+      admission_(routes(), {.keys = options_.keys,
+                            .origins = options_.origins,
+                            .adapter_loading = options_.adapter_loading}),
       budget_(options_.request_memory_bytes, options_.request_memory_bytes / 2),
       planner_(text_,
                planner_options(options_, limits_within(budget_.max_address_bytes()), engine_)),
@@ -231,69 +140,38 @@ HttpResponse Service::refuse(const Error& error, const HttpHead& head) {
   return response;
 }
 
-const Service::Route* Service::route_at(std::string_view path) {
-  const std::string plain = plain_path(path);
-  const auto found = std::ranges::find_if(routes(), [&](const Route& route) {
-    if (route.path == model_prefix) return plain.starts_with(model_prefix);
-    return (route.exact_path ? path : plain) == route.path;
-  });
-  return found == routes().end() ? nullptr : &*found;
-}
-
-ErrorWriter Service::error_writer(std::string_view path) {
-  if (plain_path(path).starts_with(messages_prefix)) return messages_error;
-  const Route* const route = route_at(path);
-  return route == nullptr ? openai_error : route->write_error;
-}
+ErrorWriter Service::error_writer(std::string_view path) { return routes().error_writer(path); }
 
 HeadVerdict Service::admit(const HttpHead& head) {
-  const Route* const route = route_at(head.path);
-  // Of one reading of the files.
-  const std::shared_ptr<const ApiKeys> keys = keys_.get();
-  const ApiKeys::Key* const key = keys->find(head.authorization, head.api_key);
-  HeadVerdict verdict{.refusal = refusal(route, head, key != nullptr)};
-  if (verdict.refusal) {
-    counts_.count(route == nullptr ? "(none)" : route->path, verdict.refusal->status);
-    if (route != nullptr && route->for_pages)
-      std::ranges::move(origins_.headers(head), std::back_inserter(verdict.refusal->headers));
-    return verdict;
-  }
-  verdict.max_body_bytes = head.method == "OPTIONS" ? unused_body_bytes : route->max_body_bytes;
-  verdict.authorized = key != nullptr;
-  if (key != nullptr) verdict.holder = key->holder;
+  const RouteTable::Match match = routes().find(head.path, head.method);
+  HeadVerdict verdict = admission_.admit(head, match);
+  if (verdict.refusal)
+    counts_.count(match.path == nullptr ? "(none)" : match.path->fixed_path(),
+                  verdict.refusal->status);
   return verdict;
 }
 
 asio::awaitable<void> Service::answer(Exchange& exchange) {
-  const Route* const route = route_at(exchange.request().path);
-  MOTLEY_CHECK(route != nullptr, "a request to no route was let in");
-  co_await dispatch(exchange, *route);
+  const HttpRequest& request = exchange.request();
+  const RouteTable::Match match = routes().find(request.path, request.method);
+  MOTLEY_CHECK(match.path != nullptr, "a request to no route was let in");
+  for (auto& [name, value] : admission_.page_headers(request, match))
+    exchange.add_header(std::move(name), std::move(value));
+  if (match.route != nullptr)
+    co_await dispatch(exchange, *match.route);
+  else
+    co_await exchange.send(admission_.preflight(request, match));
   // 499: the client disconnected before the answer, as in logs of other servers.
-  counts_.count(route->path, exchange.status() == 0 ? 499 : exchange.status());
+  counts_.count(match.path->fixed_path(), exchange.status() == 0 ? 499 : exchange.status());
 }
 
 asio::awaitable<void> Service::dispatch(Exchange& exchange, const Route& route) {
-  const HttpRequest& request = exchange.request();
-  if (route.for_pages) {
-    for (auto& [name, value] : origins_.headers(request))
-      exchange.add_header(std::move(name), std::move(value));
-  }
-  if (request.method != "OPTIONS") {
-    Result<void> readable;
-    if (route.max_body_bytes > unused_body_bytes) readable = co_await decode(exchange);
-    if (readable.ok())
-      co_await (this->*route.answer)(exchange);
-    else
-      co_await exchange.send(route.write_error(readable.error(), request.id));
-    co_return;
-  }
-  if (origins_.is_allowed(request.origin)) {
-    exchange.add_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    exchange.add_header("Access-Control-Allow-Headers", "*, Authorization");
-    exchange.add_header("Access-Control-Max-Age", "600");
-  }
-  HttpResponse nothing{.status = 204, .content_type = ""};
-  co_await exchange.send(std::move(nothing));
+  Result<void> readable;
+  if (route.has_whole_body()) readable = co_await decode(exchange);
+  if (readable.ok())
+    co_await route.answer(*this, exchange);
+  else
+    co_await exchange.send(route.write_error(readable.error(), exchange.request().id));
 }
 
 // A compressed body is charged, and queued, by its decoded size.
@@ -317,68 +195,6 @@ asio::awaitable<Result<void>> Service::decode(Exchange& exchange) {
   co_return Result<void>();
 }
 
-Error Service::no_route(std::string_view path) {
-  std::vector<std::string_view> paths;
-  for (const Route& route : routes())
-    if (route.path != model_prefix) paths.push_back(route.path);
-  return {ErrorCode::not_found, cat("no route ", quote(path)), "",
-          path_advice(plain_path(path), paths)};
-}
-
-// The answer if the body need not be read.
-std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead& head,
-                                             bool has_key) const {
-  const auto write_error = [&](const Error& error) {
-    return error_writer(head.path)(error, head.id);
-  };
-  if (const auto wrong = origins_.check_host(head)) return write_error(*wrong);
-  if (route == nullptr) return write_error(no_route(head.path));
-  if (head.method == "OPTIONS" && route->for_pages) return std::nullopt;
-  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
-  if (method != route->method && !(route->posts_too && method == "POST")) {
-    const std::string_view allowed = route->posts_too         ? "GET, HEAD, POST"
-                                     : route->method == "GET" ? "GET, HEAD"
-                                                              : route->method;
-    HttpResponse response =
-        write_error({ErrorCode::invalid_argument, cat(quote(head.method), " is not for this route"),
-                     "", cat("use ", allowed)});
-    response.status = 405;
-    response.headers.emplace_back("Allow", allowed);
-    return response;
-  }
-  if (const auto refused = access_refusal(*route, head, has_key)) return write_error(*refused);
-  if (route->max_body_bytes <= unused_body_bytes || body_coding(head.content_encoding))
-    return std::nullopt;
-  HttpResponse response = write_error(
-      {ErrorCode::unsupported, cat("a body that is coded as ", quote(head.content_encoding)), "",
-       cat("send it as it is, or as one of ", body_codings)});
-  response.status = 415;
-  response.headers.emplace_back("Accept-Encoding", body_codings);
-  return response;
-}
-
-std::optional<Error> Service::access_refusal(const Route& route, const HttpHead& head,
-                                             bool has_key) const {
-  if (route.guarded && options_.keys.required() && !has_key)
-    return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
-                 "send Authorization: Bearer KEY, or X-Api-Key: KEY");
-  if (!route.for_pages && !options_.adapter_loading)
-    return Error(ErrorCode::forbidden, "adapters can't be loaded or unloaded here", "",
-                 "start the server with --allow-adapter-loading");
-  // A web page in a browser on this machine must not use routes without keys.
-  if (!route.for_pages && !head.origin.empty())
-    return Error(ErrorCode::forbidden, "a web page can't load or unload adapters", "",
-                 "send the request without Origin, from a program");
-  // Pages have no key; and a gateway in front of a server with keys may use another Host.
-  if (!options_.keys.required() && !route.foreign_pages && origins_.is_foreign(head))
-    return Error(ErrorCode::forbidden,
-                 cat("web pages of ", quote(head.origin), " may not use this server"), "",
-                 "start it with --cors-origin and their origin");
-  if (shutting_down_ && !route.while_ending)
-    return Error(ErrorCode::unavailable, "the server is shutting down", "", "ask another");
-  return std::nullopt;
-}
-
 asio::awaitable<void> Service::playground(Exchange& exchange) {
   exchange.add_header("Content-Security-Policy",
                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -394,7 +210,7 @@ Result<void> Service::check_health() const {
   if (health.ok() && options_.watchdog != nullptr) {
     if (auto stall = options_.watchdog->stall()) health = *std::move(stall);
   }
-  if (shutting_down_)
+  if (admission_.shutting_down())
     health = Error(ErrorCode::unavailable, "the server is shutting down", "", "ask another");
   if (health.ok()) return {};
   return std::move(health).error().as(ErrorCode::unavailable);

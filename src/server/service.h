@@ -22,13 +22,14 @@
 #include "server/http/http_stats.h"
 #include "server/http/memory_budget.h"
 #include "server/metrics/metrics.h"
-#include "server/origin_policy.h"
+#include "server/routes/request_admission.h"
+#include "server/routes/route_table.h"
 #include "server/shared_loads.h"
 
 namespace motley::server {
 
-// The routes of the server.
-class Service {
+// Answers the requests of the server: what is answered where is in service_routes.cc.
+class Service : public RouteHandlers {
  public:
   struct Options {
     GenerationPlanner::Options planner;
@@ -74,22 +75,19 @@ class Service {
   static HttpResponse live_response();
 
   // Thread-safe: later requests need one of these keys. Whether any is needed stays as it was.
-  void set_keys(ApiKeys keys) { keys_.replace(std::move(keys)); }
+  void set_keys(ApiKeys keys) { admission_.set_keys(std::move(keys)); }
 
   // Thread-safe: later requests get 503.
-  void shut_down() { shutting_down_ = true; }
+  void shut_down() { admission_.shut_down(); }
 
   // Generation requests: the number that have begun, and whether any is being answered.
   std::uint64_t requests_begun() const { return begun_; }
   bool works() const { return answering_ > 0; }
 
  private:
-  struct Route;
-  static std::span<const Route> routes();
+  static const RouteTable& routes();
 
   using Answer = boost::asio::awaitable<void>;
-  static const Route* route_at(std::string_view path);
-  static Error no_route(std::string_view path);
   Answer dispatch(Exchange& exchange, const Route& route);
   Answer playground(Exchange& exchange);
   Answer health(Exchange& exchange);
@@ -110,8 +108,6 @@ class Service {
   Answer load_adapter(Exchange& exchange);
   Answer unload_adapter(Exchange& exchange);
 
-  std::optional<HttpResponse> refusal(const Route* route, const HttpHead& head, bool has_key) const;
-  std::optional<Error> access_refusal(const Route& route, const HttpHead& head, bool has_key) const;
   boost::asio::awaitable<Result<void>> decode(Exchange& exchange);
   Result<void> check_health() const;
   json::Object model_object(std::string_view id, const engine::AdapterInfo* adapter) const;
@@ -136,13 +132,11 @@ class Service {
   const text::ModelText& text_;
   engine::Engine& engine_;
   Options options_;
-  CurrentApiKeys keys_;
-  OriginPolicy origins_;
+  RequestAdmission admission_;
   MemoryBudget budget_;
   GenerationPlanner planner_;
   std::int64_t started_;  // seconds since the epoch
   HttpCounts counts_;
-  std::atomic<bool> shutting_down_{false};
   std::atomic<std::uint64_t> begun_{0};
   std::atomic<std::int64_t> answering_{0};
   SharedLoads shared_loads_;

@@ -22,9 +22,7 @@ std::string_view type_of(ErrorCode code) {
   }
 }
 
-bool is_target_too_long(const Error& error) {
-  return error.code() == ErrorCode::too_long && error.where() == target_place;
-}
+bool is_about_target(const Error& error) { return error.where() == target_place; }
 
 bool is_prompt_too_long(const Error& error) {
   const std::string_view field = error.where();
@@ -33,7 +31,7 @@ bool is_prompt_too_long(const Error& error) {
 }
 
 int status_of(const Error& error) {
-  if (is_target_too_long(error)) return 414;
+  if (is_about_target(error)) return error.code() == ErrorCode::too_long ? 414 : 400;
   const bool at_field = !error.where().empty();
   return error.code() == ErrorCode::too_long && at_field ? 400 : http_status(error.code());
 }
@@ -49,7 +47,7 @@ json::Object error_fields(const Error& error) {
   json::Object fields{{"message", error.message()}, {"type", type_of(error.code())}};
   const bool at_fault =
       (http_status(error.code()) < 500 || error.code() == ErrorCode::not_implemented) &&
-      !is_target_too_long(error);
+      !is_about_target(error);
   fields.add("param",
              at_fault && !error.where().empty() ? json::Value(error.where()) : json::Value());
   fields.add("code", code_of(error));

@@ -26,6 +26,7 @@ struct IncomingBody {
   std::optional<ChunkDecoder> chunks;  // of a chunked one
   std::uint64_t left = 0;              // bytes still to come, of another
   std::size_t max_bytes = 0;
+  bool streamed = false;  // the handler reads it
   bool expects_continue = false;
   std::size_t received = 0;
   std::size_t used = 0;  // buffered bytes that the last piece came from

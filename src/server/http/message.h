@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/http/principal.h"
+#include "server/http/query.h"
 
 // The interface between connections and the service: HTTP without sockets.
 namespace motley::server {
@@ -20,6 +21,7 @@ inline constexpr std::string_view target_place = "request target";
 struct HttpHead {
   std::string method;
   std::string path;  // of the target, without the query
+  Query query;
   std::string authorization;
   std::string api_key;  // of X-Api-Key
   std::string content_encoding;
@@ -41,6 +43,7 @@ struct HttpHead {
 };
 
 struct HttpRequest : HttpHead {
+  std::string parameter;  // of the route's path, decoded
   std::string body;
   std::size_t max_body_bytes = 0;  // its limit, before and after decoding
 };
@@ -77,7 +80,8 @@ struct HeadVerdict {
   std::size_t max_body_bytes = 0;            // that the request may have
   // The handler reads the body itself, piece by piece (Exchange::next_body_piece()).
   bool streams_body = false;
-  bool authorized = false;  // by a key: limits by address do not apply to its body
+  std::string parameter = {};  // of the route's path
+  bool authorized = false;     // by a key: limits by address do not apply to its body
   std::shared_ptr<const Principal> holder = {};  // of that key
 };
 

@@ -1,7 +1,6 @@
 #include "server/http/request_exchange.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <boost/beast/http/status.hpp>
@@ -18,22 +17,9 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
-constexpr std::size_t max_logged_message = 500;
 constexpr std::size_t first_body_bytes = 64 << 10;
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
-log::Field field_of(const LogField& field) {
-  switch (field.kind) {
-    case LogField::Kind::text:
-      return {field.key, field.text};
-    case LogField::Kind::count:
-      return {field.key, field.count};
-    case LogField::Kind::number:
-      break;
-  }
-  return {field.key, field.number};
-}
 
 }  // namespace
 
@@ -52,11 +38,12 @@ void RequestExchange::take_head(RequestHead head) {
 
 void RequestExchange::take_verdict(HeadVerdict verdict, MemoryBudget::Share body_share) {
   request_.holder = std::move(verdict.holder);
+  request_.parameter = std::move(verdict.parameter);
   body_share_ = std::move(body_share);
-  streams_body_ = verdict.streams_body;
+  incoming_.streamed = verdict.streams_body;
   const std::size_t most = connection_.context().limits.body_bytes;
   request_.max_body_bytes =
-      streams_body_ ? verdict.max_body_bytes : std::min(verdict.max_body_bytes, most);
+      incoming_.streamed ? verdict.max_body_bytes : std::min(verdict.max_body_bytes, most);
   incoming_.max_bytes = request_.max_body_bytes;
 }
 
@@ -90,7 +77,7 @@ std::optional<Error> RequestExchange::append_to_body(std::string_view content) {
 }
 
 asio::awaitable<Result<std::string_view>> RequestExchange::next_body_piece() {
-  MOTLEY_CHECK(streams_body_, "a body that is not read as a whole");
+  MOTLEY_CHECK(incoming_.streamed, "a body that is not read as a whole");
   return connection_.next_streamed_piece(incoming_);
 }
 
@@ -159,14 +146,19 @@ std::size_t RequestExchange::max_backlog_bytes() const {
 
 // ---- the answer ----
 
-void RequestExchange::begin_answer() {
-  start_ = connection_.context().timers->now();
-  sent_before_ = connection_.sent_bytes();
-}
+TimePoint RequestExchange::now() const { return connection_.context().timers->now(); }
+
+void RequestExchange::begin_answer() { log_.begin(now(), connection_.sent_bytes()); }
 
 void RequestExchange::end_answer(std::string_view event) {
   MOTLEY_CHECK(complete_ || gone(), "a handler that leaves its request unanswered");
-  log_answer(event);
+  log_.write(event, request_,
+             {.peer = connection_.peer().name,
+              .status = status_,
+              .gone = gone(),
+              .received = incoming_.received,
+              .sent_bytes = connection_.sent_bytes(),
+              .now = now()});
 }
 
 std::string RequestExchange::head_of(const HttpResponse& response,
@@ -196,7 +188,7 @@ asio::awaitable<void> RequestExchange::send(HttpResponse response) {
   if (!incoming_.finished()) keep_alive_ = false;
   status_ = response.status;
   complete_ = true;
-  log_error(response);
+  log_.add_error(response);
   const std::string head = head_of(response, response.body.size());
   co_await connection_.write({head, has_no_content() ? std::string_view() : response.body, ""});
 }
@@ -248,42 +240,6 @@ asio::awaitable<void> RequestExchange::end_stream() {
 
 // ---- the log ----
 
-double RequestExchange::milliseconds_since_start() const {
-  const Duration passed = connection_.context().timers->now() - start_;
-  return std::chrono::duration<double, std::milli>(passed).count();
-}
-
-void RequestExchange::log_answer(std::string_view event) const {
-  const bool well = status_ == 200 && !gone();
-  const log::Level level = quiet_ && well ? log::Level::debug : log::Level::info;
-  if (!log::enabled(level)) return;
-  const std::string method = printable(request_.method);
-  const std::string path = printable(request_.path.substr(0, 200));
-  std::vector<log::Field> fields = {{"id", request_.id},
-                                    {"peer", connection_.peer().name},
-                                    {"client", request_.client()},
-                                    {"method", method},
-                                    {"path", path},
-                                    {"status", status_ == 0 ? 499 : status_},
-                                    {"gone", gone()},
-                                    {"received", incoming_.received},
-                                    {"sent", connection_.sent_bytes() - sent_before_},
-                                    {"ms", milliseconds_since_start()}};
-  for (const LogField& each : log_fields_) fields.push_back(field_of(each));
-  log::write(level, event, fields);
-}
-
-void RequestExchange::log_first_token() {
-  constexpr std::string_view key = "first_token_ms";
-  if (std::ranges::find(log_fields_, key, &LogField::key) != log_fields_.end()) return;
-  log_field({key, milliseconds_since_start()});
-}
-
-void RequestExchange::log_error(const HttpResponse& response) {
-  if (response.error_code.empty()) return;
-  log_field({"error", response.error_code});
-  if (response.error_message.empty()) return;
-  log_field({"message", printable(response.error_message.substr(0, max_logged_message))});
-}
+void RequestExchange::log_first_token() { log_.add_first_token(now()); }
 
 }  // namespace motley::server

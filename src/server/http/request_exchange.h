@@ -15,6 +15,7 @@
 #include "server/http/incoming_body.h"
 #include "server/http/memory_budget.h"
 #include "server/http/request_head.h"
+#include "server/http/request_log.h"
 
 namespace motley::server {
 
@@ -32,7 +33,7 @@ class RequestExchange final : public Exchange {
   void take_verdict(HeadVerdict verdict, MemoryBudget::Share body_share);
   std::optional<Error> append_to_body(std::string_view content);
   IncomingBody& incoming() { return incoming_; }
-  bool streams_body() const { return streams_body_; }
+  bool streams_body() const { return incoming_.streamed; }
   // The request is wrong: later ones cannot be read, since the rest of it was not.
   void refuse(const Error& error);
   // The answer to a wrong request, if it is one.
@@ -68,9 +69,9 @@ class RequestExchange final : public Exchange {
   void add_header(std::string name, std::string value) override {
     headers_.emplace_back(std::move(name), std::move(value));
   }
-  void log_quietly() override { quiet_ = true; }
-  void log_field(LogField field) override { log_fields_.push_back(std::move(field)); }
-  void log_error(const HttpResponse& response) override;
+  void log_quietly() override { log_.quieten(); }
+  void log_field(LogField field) override { log_.add(std::move(field)); }
+  void log_error(const HttpResponse& response) override { log_.add_error(response); }
   void log_first_token() override;
   int status() const override { return status_; }
   boost::asio::awaitable<void> send(HttpResponse response) override;
@@ -86,29 +87,23 @@ class RequestExchange final : public Exchange {
  private:
   bool has_no_content() const { return request_.method == "HEAD"; }
   std::string head_of(const HttpResponse& response, std::optional<std::size_t> body_bytes) const;
-  void log_answer(std::string_view event) const;
-  double milliseconds_since_start() const;
+  TimePoint now() const;
 
   Connection& connection_;
   HttpRequest request_;
   bool http_1_0_ = false;
   bool keep_alive_ = false;
-  bool streams_body_ = false;
   IncomingBody incoming_;
   MemoryBudget::Share body_share_;
   std::optional<HttpResponse> refusal_;
 
-  TimePoint start_;  // of the answer
   std::vector<std::pair<std::string, std::string>> headers_;
   int status_ = 0;  // 0 until the header is sent
   bool streams_events_ = false;
   bool complete_ = false;
   bool probed_ = false;
   std::function<void()> gone_notice_;
-
-  bool quiet_ = false;
-  std::vector<LogField> log_fields_;
-  std::size_t sent_before_ = 0;  // by the connection
+  RequestLog log_;
 };
 
 }  // namespace motley::server

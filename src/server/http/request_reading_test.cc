@@ -55,6 +55,24 @@ TEST(RequestHead, SaysWhatFollowsIt) {
   EXPECT_FALSE(old->keep_alive || old->has_body());
 }
 
+TEST(RequestHead, TakesTheTargetApart) {
+  const auto head_of = [](std::string_view target) {
+    return parse_head(cat("GET ", target, " HTTP/1.1\r\nHost: a\r\n\r\n"));
+  };
+  const auto head = head_of("/a%2Fb?version=1%2B+2&x?y=&%26=z");
+  ASSERT_TRUE(head.ok());
+  EXPECT_EQ(head->head.path, "/a%2Fb");
+  EXPECT_EQ(head->head.query.value("version").value(), "1+ 2");
+  EXPECT_EQ(head->head.query.value("x?y").value(), "");
+  EXPECT_EQ(head->head.query.value("&").value(), "z");
+  EXPECT_EQ(head->head.query.value("x").value(), std::nullopt);
+  EXPECT_EQ(head_of("/a")->head.query.value("").value(), std::nullopt);
+  for (const char* const target : {"/?%", "/?a=%4", "/?a=%4g", "/?%%25"}) {
+    ASSERT_FALSE(head_of(target).ok()) << target;
+    EXPECT_EQ(head_of(target).error().where(), target_place);
+  }
+}
+
 TEST(RequestHead, RefusesEveryDoubtAboutTheBodysEnd) {
   const std::vector<std::pair<std::string, ErrorCode>> cases = {
       {"Transfer-Encoding: gzip, chunked\r\n", ErrorCode::not_implemented},

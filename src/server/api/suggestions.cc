@@ -1,4 +1,4 @@
-#include "server/suggestions.h"
+#include "server/api/suggestions.h"
 
 #include <algorithm>
 #include <optional>

@@ -5,8 +5,6 @@
 
 namespace motley::server {
 
-inline constexpr std::string_view model_prefix = "/v1/models/";
-
 // A path as in the table of routes: duplicate and trailing slashes, which clients produce when they
 // join a base URL and a path, are removed. Escapes and dots stay as they are.
 inline std::string plain_path(std::string_view path) {

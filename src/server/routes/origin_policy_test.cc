@@ -1,4 +1,4 @@
-#include "server/origin_policy.h"
+#include "server/routes/origin_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <filesystem>
+
+#include "base/result.h"
+
+namespace motley::net {
+
+// Held by one process, and one thread of it, at a time: the right to look at what lies at a path
+// and to replace it. It is a lock on PATH.lock, a file that is there only meanwhile.
+class PathLock {
+ public:
+  // Waits for the present holder. An error of the system comes back as it is.
+  static Result<PathLock> take(const std::filesystem::path& path);
+
+  PathLock(PathLock&& other) noexcept;
+  PathLock& operator=(PathLock&& other) noexcept;
+  ~PathLock();
+
+ private:
+  PathLock(std::filesystem::path file, int descriptor)
+      : file_(std::move(file)), descriptor_(descriptor) {}
+
+  std::filesystem::path file_;
+  int descriptor_ = -1;
+};
+
+}  // namespace motley::net

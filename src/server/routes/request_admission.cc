@@ -1,0 +1,127 @@
+#include "server/routes/request_admission.h"
+
+#include <iterator>
+
+#include "base/cat.h"
+#include "server/http/body_coding.h"
+
+namespace motley::server {
+namespace {
+
+// A body that is streamed is read as it comes.
+std::optional<HttpResponse> wrong_coding(const Route& route, const HttpHead& head) {
+  const std::optional<BodyCoding> coding = body_coding(head.content_encoding);
+  const bool readable = route.streams_body ? coding == BodyCoding::none : coding.has_value();
+  if (readable || route.max_body_bytes <= Route::unused_body_bytes) return std::nullopt;
+  const std::string_view codings = route.streams_body ? "identity" : body_codings;
+  HttpResponse response = route.write_error(
+      {ErrorCode::unsupported, cat("a body that is coded as ", quote(head.content_encoding)), "",
+       route.streams_body ? std::string("send it as it is")
+                          : cat("send it as it is, or as one of ", codings)},
+      head.id);
+  response.status = 415;
+  response.headers.emplace_back("Accept-Encoding", codings);
+  return response;
+}
+
+}  // namespace
+
+RequestAdmission::RequestAdmission(const RouteTable& routes, Options options)
+    : routes_(routes),
+      keys_(std::move(options.keys)),
+      keys_required_(keys_.get()->required()),
+      origins_(std::move(options.origins)),
+      adapter_loading_(options.adapter_loading) {}
+
+HeadVerdict RequestAdmission::admit(const HttpHead& head, const RouteTable::Match& match) const {
+  // Of one reading of the files.
+  const std::shared_ptr<const ApiKeys> keys = keys_.get();
+  const ApiKeys::Key* const key = keys->find(head.authorization, head.api_key);
+  HeadVerdict verdict{.refusal = refusal(head, match, key != nullptr)};
+  if (verdict.refusal) {
+    std::ranges::move(page_headers(head, match), std::back_inserter(verdict.refusal->headers));
+    return verdict;
+  }
+  verdict.max_body_bytes =
+      match.route == nullptr ? Route::unused_body_bytes : match.route->max_body_bytes;
+  verdict.streams_body = match.route != nullptr && match.route->streams_body;
+  verdict.parameter = match.parameter.text;
+  verdict.authorized = key != nullptr;
+  if (key != nullptr) verdict.holder = key->holder;
+  return verdict;
+}
+
+std::vector<std::pair<std::string, std::string>> RequestAdmission::page_headers(
+    const HttpHead& head, const RouteTable::Match& match) const {
+  const bool for_pages = match.route != nullptr  ? match.route->pages != Pages::none
+                         : match.path != nullptr ? routes_.is_for_pages(*match.path)
+                                                 : false;
+  if (!for_pages) return {};
+  return origins_.headers(head);
+}
+
+HttpResponse RequestAdmission::preflight(const HttpHead& head,
+                                         const RouteTable::Match& match) const {
+  HttpResponse response{.status = 204, .content_type = ""};
+  if (!origins_.is_allowed(head.origin)) return response;
+  const std::string methods = cat(routes_.methods_for_pages(*match.path), ", OPTIONS");
+  response.headers = {{"Access-Control-Allow-Methods", methods},
+                      {"Access-Control-Allow-Headers", "*, Authorization"},
+                      {"Access-Control-Max-Age", "600"}};
+  return response;
+}
+
+// The answer if the body need not be read.
+std::optional<HttpResponse> RequestAdmission::refusal(const HttpHead& head,
+                                                      const RouteTable::Match& match,
+                                                      bool has_key) const {
+  const auto refused = [&](const Error& error) {
+    return routes_.error_writer(head.path)(error, head.id);
+  };
+  if (const auto wrong = origins_.check_host(head)) return refused(*wrong);
+  if (match.path == nullptr) return refused(routes_.no_route(head.path));
+  if (head.method == "OPTIONS" && routes_.is_for_pages(*match.path)) return std::nullopt;
+  if (match.route == nullptr) return wrong_method(head, *match.path);
+  const Route& route = *match.route;
+  if (const auto denied = access_refusal(route, head, has_key)) return refused(*denied);
+  // Of these paths there is one spelling.
+  if (route.exact_path && !match.parameter.well_formed)
+    return refused(Error(ErrorCode::invalid_argument, "a path with a % that begins no escape",
+                         std::string(target_place), "write % itself as %25"));
+  return wrong_coding(route, head);
+}
+
+HttpResponse RequestAdmission::wrong_method(const HttpHead& head, const Route& path) const {
+  const std::string allowed = routes_.methods(path);
+  HttpResponse response = path.write_error(
+      {ErrorCode::invalid_argument, cat(quote(head.method), " is not for this route"), "",
+       cat("use ", allowed)},
+      head.id);
+  response.status = 405;
+  response.headers.emplace_back("Allow", allowed);
+  return response;
+}
+
+std::optional<Error> RequestAdmission::access_refusal(const Route& route, const HttpHead& head,
+                                                      bool has_key) const {
+  if (route.access != Access::anyone && keys_required_ && !has_key)
+    return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
+                 "send Authorization: Bearer KEY, or X-Api-Key: KEY");
+  if (route.access == Access::operators && !adapter_loading_)
+    return Error(ErrorCode::forbidden, "adapters can't be loaded or unloaded here", "",
+                 "start the server with --allow-adapter-loading");
+  // A web page in a browser on this machine must not use routes without keys.
+  if (route.pages == Pages::none && !head.origin.empty())
+    return Error(ErrorCode::forbidden, "a web page can't load or unload adapters", "",
+                 "send the request without Origin, from a program");
+  // Pages have no key; and a gateway in front of a server with keys may use another Host.
+  if (!keys_required_ && route.pages != Pages::any && origins_.is_foreign(head))
+    return Error(ErrorCode::forbidden,
+                 cat("web pages of ", quote(head.origin), " may not use this server"), "",
+                 "start it with --cors-origin and their origin");
+  if (shutting_down_ && route.access != Access::anyone)
+    return Error(ErrorCode::unavailable, "the server is shutting down", "", "ask another");
+  return std::nullopt;
+}
+
+}  // namespace motley::server

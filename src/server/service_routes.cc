@@ -1,0 +1,54 @@
+// The routes of the service: a row each, and nothing else to declare.
+
+#include <array>
+
+#include "server/api/messages/error.h"
+#include "server/routes/route_table.h"
+#include "server/service.h"
+
+namespace motley::server {
+
+const RouteTable& Service::routes() {
+  // Bodies that hold only a few names.
+  constexpr std::size_t adapter_body_bytes = 64 << 10;
+  static constexpr std::array rows = {
+      Route::get("/", handler<&Service::playground>).for_anyone(),
+      Route::get("/health", handler<&Service::health>).for_anyone(),
+      Route::get("/livez", handler<&Service::live>).for_anyone(),
+      Route::get("/liveness", handler<&Service::live>).for_anyone(),
+      Route::get("/readyz", handler<&Service::health>).for_anyone(),
+      Route::get("/ping", handler<&Service::ping>).for_anyone(),
+      Route::post("/ping", handler<&Service::ping>)
+          .for_anyone()
+          .with_body(Route::unused_body_bytes),
+      Route::get("/metrics", handler<&Service::metrics>).for_anyone().with_exact_path(),
+      Route::get("/version", handler<&Service::version>),
+      Route::get("/tokenizer_info", handler<&Service::tokenizer_info>),
+      Route::post("/tokenize", handler<&Service::tokenize>),
+      Route::post("/v1/tokenize", handler<&Service::tokenize>),
+      Route::post("/detokenize", handler<&Service::detokenize>),
+      Route::post("/v1/detokenize", handler<&Service::detokenize>),
+      Route::get("/v1/models", handler<&Service::list_models>),
+      Route::get("/v1/models/{model}", handler<&Service::one_model>),
+      Route::post("/v1/completions", handler<&Service::completions>),
+      Route::post("/v1/chat/completions", handler<&Service::chat_completions>),
+      Route::post("/v1/responses", handler<&Service::responses>),
+      Route::post("/v1/messages", handler<&Service::messages>).with_errors(messages_error),
+      Route::post("/v1/messages/count_tokens", handler<&Service::count_tokens>)
+          .with_errors(messages_error),
+      Route::post("/v1/load_lora_adapter", handler<&Service::load_adapter>)
+          .for_operators()
+          .with_body(adapter_body_bytes)
+          .with_errors(adapter_error),
+      Route::post("/v1/unload_lora_adapter", handler<&Service::unload_adapter>)
+          .for_operators()
+          .with_body(adapter_body_bytes)
+          .with_errors(adapter_error),
+  };
+  // Anthropic's other routes, which are not implemented.
+  static constexpr RouteTable table(rows,
+                                    {.prefix = "/v1/messages/", .write_error = messages_error});
+  return table;
+}
+
+}  // namespace motley::server
