@@ -189,8 +189,8 @@ void EngineThread::publish(bool idle) {
   stats.refused_queue = shared_->admission.refused();
   shared_->admission.publish({.running = stats.running,
                               .waiting = stats.waiting,
-                              .waiting_by_client = &scheduler_.waiting_by_client(),
-                              .changes = scheduler_.waiting_changes()});
+                              .waiting_by_client = &scheduler_.waiting_queue().by_client(),
+                              .changes = scheduler_.waiting_queue().changes()});
 }
 
 void EngineThread::publish_adapters() {
