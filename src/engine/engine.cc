@@ -13,7 +13,7 @@
 #include "engine/replica.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/sampling/sampler.h"
-#include "engine/scheduling/admission.h"
+#include "engine/sequences/admission.h"
 #include "engine/validate_request.h"
 
 namespace motley::engine {

@@ -10,17 +10,17 @@
 #include "base/system/clock.h"
 #include "base/system/watchdog.h"
 #include "engine/execution/executor.h"
+#include "engine/memory/kv_pages.h"
 #include "engine/residency/residency.h"
-#include "engine/scheduling/admission.h"
-#include "engine/scheduling/jobs.h"
-#include "engine/scheduling/kv_pages.h"
 #include "engine/scheduling/outbox.h"
-#include "engine/scheduling/request_counts.h"
-#include "engine/scheduling/running_batch.h"
-#include "engine/scheduling/sequence.h"
-#include "engine/scheduling/sequence_states.h"
 #include "engine/scheduling/step_plan.h"
-#include "engine/scheduling/waiting_queue.h"
+#include "engine/sequences/admission.h"
+#include "engine/sequences/jobs.h"
+#include "engine/sequences/request_counts.h"
+#include "engine/sequences/running_batch.h"
+#include "engine/sequences/sequence.h"
+#include "engine/sequences/sequence_states.h"
+#include "engine/sequences/waiting_queue.h"
 #include "engine/stats/stats.h"
 
 namespace motley::engine {
@@ -138,7 +138,7 @@ class Scheduler {
   Result<Step> try_step(FunctionRef<void()> meanwhile);
   // Nothing is left that runs.
   Result<Step> rest();
-  // All that runs waits for its state or its sampler.
+  // What runs waits for its state.
   Result<Step> wait_for_copies();
   // Of requests whose next token can never be drawn.
   void fail_undrawable();

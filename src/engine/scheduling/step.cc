@@ -53,6 +53,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     };
     if (is_any(&RunningSequence::loading)) return wait_for_copies();
     if (is_any(&RunningSequence::held)) {
+      // All that runs waits for its sampler.
       deliver();
       return Step::idle;
     }

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "engine/execution/executor.h"
-#include "engine/scheduling/sequence.h"
+#include "engine/sequences/sequence.h"
 #include "runner/step_layout.h"
 
 namespace motley::engine {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/scheduling/test_sequences.h"
+#include "engine/sequences/test_sequences.h"
 
 namespace motley::engine::test {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/result.h"
 #include "engine/execution/executor.h"
-#include "engine/scheduling/kv_pages.h"
-#include "engine/scheduling/sequence.h"
-#include "engine/scheduling/state_slots.h"
+#include "engine/memory/kv_pages.h"
+#include "engine/memory/state_slots.h"
+#include "engine/sequences/sequence.h"
 
 namespace motley::engine {
 

@@ -8,9 +8,9 @@
 
 #include "base/system/clock.h"
 #include "engine/residency/residency.h"
-#include "engine/scheduling/adapter_line.h"
-#include "engine/scheduling/clients.h"
-#include "engine/scheduling/sequence.h"
+#include "engine/sequences/adapter_line.h"
+#include "engine/sequences/clients.h"
+#include "engine/sequences/sequence.h"
 
 namespace motley::engine {
 

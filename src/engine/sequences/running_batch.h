@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "engine/scheduling/admission.h"
-#include "engine/scheduling/clients.h"
-#include "engine/scheduling/kv_pages.h"
-#include "engine/scheduling/sequence.h"
+#include "engine/memory/kv_pages.h"
+#include "engine/sequences/admission.h"
+#include "engine/sequences/clients.h"
+#include "engine/sequences/sequence.h"
 
 namespace motley::engine {
 

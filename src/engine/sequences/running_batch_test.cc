@@ -1,10 +1,10 @@
-#include "engine/scheduling/running_batch.h"
+#include "engine/sequences/running_batch.h"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "engine/scheduling/test_sequences.h"
+#include "engine/sequences/test_sequences.h"
 
 namespace motley::engine::test {
 namespace {

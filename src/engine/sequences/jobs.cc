@@ -1,4 +1,4 @@
-#include "engine/scheduling/jobs.h"
+#include "engine/sequences/jobs.h"
 
 #include <algorithm>
 #include <string>

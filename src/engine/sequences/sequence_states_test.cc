@@ -1,8 +1,8 @@
-#include "engine/scheduling/sequence_states.h"
+#include "engine/sequences/sequence_states.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/scheduling/test_sequences.h"
+#include "engine/sequences/test_sequences.h"
 
 namespace motley::engine::test {
 namespace {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/scheduling/jobs.h"
-#include "engine/scheduling/sequence.h"
-#include "engine/scheduling/sequence_states.h"
+#include "engine/sequences/jobs.h"
+#include "engine/sequences/sequence.h"
+#include "engine/sequences/sequence_states.h"
 #include "engine/test_world.h"
 
 namespace motley::engine::test {

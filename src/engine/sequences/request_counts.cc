@@ -1,4 +1,4 @@
-#include "engine/scheduling/request_counts.h"
+#include "engine/sequences/request_counts.h"
 
 namespace motley::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/scheduling/waiting_queue.h"
+#include "engine/sequences/waiting_queue.h"
 
 #include <algorithm>
 #include <tuple>

@@ -4,7 +4,7 @@
 
 #include "base/system/clock.h"
 #include "engine/residency/residency.h"
-#include "engine/scheduling/sequence.h"
+#include "engine/sequences/sequence.h"
 #include "engine/stats/stats.h"
 
 namespace motley::engine {

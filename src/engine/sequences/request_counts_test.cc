@@ -1,8 +1,8 @@
-#include "engine/scheduling/request_counts.h"
+#include "engine/sequences/request_counts.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/scheduling/test_sequences.h"
+#include "engine/sequences/test_sequences.h"
 
 namespace motley::engine::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/scheduling/sequence_states.h"
+#include "engine/sequences/sequence_states.h"
 
 #include <utility>
 

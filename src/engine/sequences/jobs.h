@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/scheduling/clients.h"
-#include "engine/scheduling/sequence.h"
+#include "engine/sequences/clients.h"
+#include "engine/sequences/sequence.h"
 
 namespace motley::engine {
 

@@ -1,4 +1,4 @@
-#include "engine/scheduling/running_batch.h"
+#include "engine/sequences/running_batch.h"
 
 #include <algorithm>
 #include <tuple>
