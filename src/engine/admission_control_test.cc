@@ -24,7 +24,7 @@ const AdapterDirectory adapters =
     directory_of({{.info = {.name = "small", .rank = 8}},
                   {.info = {.name = "large", .rank = 16}},
                   {.info = {.name = "alone", .rank = 8}, .exclusive = "it has DoRA"},
-                  {.info = {.name = "leaving", .state = AdapterState::draining, .rank = 8}}});
+                  {.info = {.name = "leaving", .state = AdapterState::closing, .rank = 8}}});
 
 TEST(AdmissionControl, NamesKnownAdaptersThatFitAStepTogether) {
   struct Row {

@@ -68,7 +68,7 @@ class ThreadedEngine final : public Replica {
   std::vector<AdapterInfo> adapters() const override {
     std::vector<AdapterInfo> named = stats().adapters;
     std::erase_if(named,
-                  [](const AdapterInfo& info) { return info.state == AdapterState::draining; });
+                  [](const AdapterInfo& info) { return info.state == AdapterState::closing; });
     return named;
   }
   std::optional<AdapterInfo> adapter(std::string_view name) const override {
