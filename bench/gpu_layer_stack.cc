@@ -32,7 +32,7 @@ constexpr std::int64_t context = 1024;  // tokens before those that are measured
 constexpr double bytes_a_second = 4.3e12;
 
 struct Sequence {
-  runner::PageList pages;
+  std::vector<std::int32_t> pages;
   std::int64_t length = 0;
 };
 
@@ -65,7 +65,7 @@ Result<double> step_seconds(runner::Runner& runner, std::vector<Sequence>& seque
     std::vector<runner::Chunk> chunks;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       tokens[i] = static_cast<std::int32_t>((i * 37 + static_cast<std::size_t>(seed) * 101) % 1024);
-      chunks.push_back({.pages = sequences[i].pages.pages(),
+      chunks.push_back({.pages = sequences[i].pages,
                         .length = sequences[i].length,
                         .tokens = std::span(tokens).subspan(i, 1),
                         .mix = mixes.empty() ? lora::Mix() : mixes[i % mixes.size()]});
@@ -129,10 +129,9 @@ Result<void> run(const fs::path& folder, const Shape& shape, ExpertFormat format
               "kept");
   for (const std::int64_t batch : {1, 8, 32, 64}) {
     std::vector<Sequence> sequences;
-    for (std::int64_t i = 0; i < batch; ++i) {
-      sequences.push_back({.pages = runner::PageList(&runner->kv()), .length = context});
-      sequences.back().pages.grow_to(context + 16);
-    }
+    runner::ConsecutivePages all_pages(runner->kv());
+    for (std::int64_t i = 0; i < batch; ++i)
+      sequences.push_back({.pages = all_pages.take(context + 16), .length = context});
     double base = 0;
     for (const int adapters : {0, 1, 4}) {
       if (adapters > batch) continue;

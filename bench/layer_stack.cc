@@ -102,50 +102,44 @@ double operations_of(const Case& c, const Shape& shape) {
 }
 
 struct Sequence {
-  runner::PageList pages;
+  std::vector<std::int32_t> pages;
   std::int64_t length = 0;
 };
 
 class Stack {
  public:
   Stack(const Shape& shape, runner::Runner& runner, std::vector<lora::Mix> mixes)
-      : shape_(shape), runner_(runner), mixes_(std::move(mixes)) {}
+      : shape_(shape), runner_(runner), pages_(runner.kv()), mixes_(std::move(mixes)) {}
 
   // Seconds of each step of a round.
   std::vector<double> run(const Case& c) {
     std::vector<double> times;
     if (!c.decodes()) {
-      std::vector<Sequence> fresh = sequences(c.sequences);
-      times.push_back(step(fresh, c));
+      std::vector<Sequence> fresh(static_cast<std::size_t>(c.sequences));
+      // Their pages may be taken again.
+      runner::ConsecutivePages pages = pages_;
+      times.push_back(step(fresh, c, pages));
       return times;
     }
     std::vector<Sequence>& decoding = decoding_for(c.sequences);
-    for (std::int64_t i = 0; i < steps_a_round; ++i) times.push_back(step(decoding, c));
+    for (std::int64_t i = 0; i < steps_a_round; ++i) times.push_back(step(decoding, c, pages_));
     return times;
   }
 
  private:
-  std::vector<Sequence> sequences(std::int64_t count) {
-    std::vector<Sequence> made;
-    made.reserve(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i)
-      made.push_back({.pages = runner::PageList(&runner_.kv())});
-    return made;
-  }
-
   // Sequences behind a prompt; they grow from round to round.
   std::vector<Sequence>& decoding_for(std::int64_t count) {
     for (auto& [size, made] : decoding_) {
       if (size == count) return made;
     }
-    decoding_.emplace_back(count, sequences(count));
+    decoding_.emplace_back(count, std::vector<Sequence>(static_cast<std::size_t>(count)));
     std::vector<Sequence>& made = decoding_.back().second;
     for (Sequence& sequence : made)
-      step(std::span(&sequence, 1), {.sequences = 1, .tokens = context, .adapters = 0});
+      step(std::span(&sequence, 1), {.sequences = 1, .tokens = context, .adapters = 0}, pages_);
     return made;
   }
 
-  double step(std::span<Sequence> sequences, const Case& c) {
+  double step(std::span<Sequence> sequences, const Case& c, runner::ConsecutivePages& pages) {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(c.rows()));
     for (std::int32_t& token : tokens) {
       random_ = random_ * 6364136223846793005U + 1442695040888963407U;
@@ -155,9 +149,9 @@ class Stack {
     std::vector<runner::Chunk> chunks;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Sequence& sequence = sequences[i];
-      sequence.pages.grow_to(sequence.length + c.tokens);
+      pages.grow(sequence.pages, sequence.length + c.tokens);
       runner::Chunk chunk{
-          .pages = sequence.pages.pages(),
+          .pages = sequence.pages,
           .length = sequence.length,
           .tokens = std::span(tokens).subspan(i * static_cast<std::size_t>(c.tokens),
                                               static_cast<std::size_t>(c.tokens)),
@@ -176,6 +170,7 @@ class Stack {
 
   const Shape& shape_;
   runner::Runner& runner_;
+  runner::ConsecutivePages pages_;  // of sequences that decode
   std::vector<lora::Mix> mixes_;
   std::vector<std::pair<std::int64_t, std::vector<Sequence>>> decoding_;
   std::uint64_t random_ = 88172645463325252U;

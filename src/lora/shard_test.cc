@@ -240,8 +240,8 @@ TEST(ShardedPool, AnAdapterThatDoesNotFitOnOneRankIsOnNone) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
   EXPECT_THAT(refused.error().message(), HasSubstr("rank 1"));
-  EXPECT_EQ(pools.first->state("b"), State::missing);
-  EXPECT_EQ(pools.second->state("b"), State::missing);
+  EXPECT_EQ(pools.first->state("b"), State::absent);
+  EXPECT_EQ(pools.second->state("b"), State::absent);
   pools.first->check_invariants();
 }
 
@@ -297,7 +297,7 @@ TEST(ShardedPool, RoomOnSomeRanksIsGivenBackWhereTheLastHasNone) {
   const auto refused = first->load("b", version(2));
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message(), HasSubstr("rank 2"));
-  EXPECT_EQ(pools.second->state("b"), State::missing);
+  EXPECT_EQ(pools.second->state("b"), State::absent);
   EXPECT_EQ(pools.second->usage().adapters, 1);
 }
 

@@ -97,22 +97,7 @@ Result<KvMemory> KvMemory::create(tensor::Allocator& allocator,
       layer.push_back(divide(block, cache, dtype));
     }
   }
-  // Low page numbers are taken first.
-  for (std::int64_t page = pages; page-- > 0;)
-    memory.free_.push_back(static_cast<std::int32_t>(page));
   return memory;
-}
-
-std::int32_t KvMemory::take() {
-  MOTLEY_CHECK(!free_.empty(), "a page is taken only where one is free");
-  const std::int32_t page = free_.back();
-  free_.pop_back();
-  return page;
-}
-
-void KvMemory::give_back(std::int32_t page) {
-  MOTLEY_DCHECK(std::ranges::find(free_, page) == free_.end(), "a page is given back once");
-  free_.push_back(page);
 }
 
 Result<void> KvMemory::copy_page(std::int32_t from, std::int32_t to, tensor::Stream& stream) const {

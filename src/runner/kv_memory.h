@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "model/step.h"
 #include "tensor/buffer.h"
@@ -16,6 +17,8 @@ namespace motley::runner {
 // contents. Codes (f8_e4m3) have their exponents, and
 // the columns that stay bf16, in the same page behind them, so that whatever copies or shares a
 // page keeps its numbers.
+//
+// Callers decide which sequence has which page: the engine's KvPages, or ConsecutivePages.
 class KvMemory {
  public:
   static constexpr std::int64_t page_tokens = model::page_tokens;
@@ -35,11 +38,6 @@ class KvMemory {
   // All of it: u8 [pages, bytes of a page], of each cache.
   std::span<const tensor::Tensor> memory() const { return blocks_; }
   std::int64_t pages() const { return pages_; }
-  std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
-
-  // Takes a free page; there must be one.
-  std::int32_t take();
-  void give_back(std::int32_t page);
 
   // Copies the contents of page `from`, in the order of the stream.
   Result<void> copy_page(std::int32_t from, std::int32_t to, tensor::Stream& stream) const;
@@ -48,31 +46,32 @@ class KvMemory {
   tensor::Buffer memory_;
   std::vector<model::LayerPages> layers_;
   std::vector<tensor::Tensor> blocks_;
-  std::vector<std::int32_t> free_;  // free pages; the last is taken next
   std::int64_t pages_ = 0;
 };
 
-// A sequence's pages, returned on destruction.
-class PageList {
+// Gives out a memory's pages one after the other, for callers whose sequences all stay: no page
+// comes back. A copy gives out the same pages again.
+class ConsecutivePages {
  public:
-  explicit PageList(KvMemory* memory) : memory_(memory) {}
-  PageList(PageList&& other) noexcept
-      : memory_(other.memory_), pages_(std::exchange(other.pages_, {})) {}
-  PageList& operator=(PageList&&) = delete;
-  ~PageList() {
-    for (const std::int32_t page : pages_) memory_->give_back(page);
-  }
+  explicit ConsecutivePages(const KvMemory& memory) : pages_(memory.pages()) {}
 
-  // Grows to hold this many tokens; enough pages must be free.
-  void grow_to(std::int64_t tokens) {
-    while (static_cast<std::int64_t>(pages_.size()) < KvMemory::pages_for(tokens))
-      pages_.push_back(memory_->take());
+  // Lengthens a sequence's list so that it holds this many tokens.
+  void grow(std::vector<std::int32_t>& list, std::int64_t tokens) {
+    while (static_cast<std::int64_t>(list.size()) < KvMemory::pages_for(tokens)) {
+      MOTLEY_CHECK(next_ < pages_, "pages for all sequences");
+      list.push_back(static_cast<std::int32_t>(next_++));
+    }
   }
-  std::span<const std::int32_t> pages() const { return pages_; }
+  // Of a new sequence.
+  std::vector<std::int32_t> take(std::int64_t tokens) {
+    std::vector<std::int32_t> list;
+    grow(list, tokens);
+    return list;
+  }
 
  private:
-  KvMemory* memory_;
-  std::vector<std::int32_t> pages_;
+  std::int64_t pages_;
+  std::int64_t next_ = 0;
 };
 
 }  // namespace motley::runner

@@ -16,7 +16,7 @@ namespace {
 // A line that is being scored.
 struct Running {
   std::size_t line = 0;
-  PageList pages;
+  std::vector<std::int32_t> pages;
   std::int64_t length = 0;  // tokens that have been computed
   std::int64_t taken = 0;   // tokens that the current step takes
   std::int32_t slot = 0;    // of its state
@@ -46,11 +46,15 @@ class Scorer {
 
   Result<std::vector<ScoreResult>> run() && {
     MOTLEY_TRY_VOID(make_room());
+    for (std::int64_t page = runner_->kv().pages(); page-- > 0;)
+      free_pages_.push_back(static_cast<std::int32_t>(page));
     while (next_ < lines_.size() || !running_.empty()) {
       admit();
       MOTLEY_TRY_VOID(step());
       std::erase_if(running_, [this](const std::unique_ptr<Running>& each) {
-        return each->length == tokens_of(*each);
+        if (each->length < tokens_of(*each)) return false;
+        free_pages_.insert(free_pages_.end(), each->pages.begin(), each->pages.end());
+        return true;
       });
       if (options_.progress) options_.progress(done_);
     }
@@ -67,10 +71,11 @@ class Scorer {
   void admit() {
     while (next_ < lines_.size() && std::ssize(running_) < max_running()) {
       const auto tokens = static_cast<std::int64_t>(lines_[next_].tokens.size());
-      if (KvMemory::pages_for(tokens) > runner_->kv().free_pages()) break;
-      running_.push_back(
-          std::make_unique<Running>(Running{.line = next_, .pages = PageList(&runner_->kv())}));
-      running_.back()->pages.grow_to(tokens);
+      const std::int64_t pages = KvMemory::pages_for(tokens);
+      if (pages > std::ssize(free_pages_)) break;
+      running_.push_back(std::make_unique<Running>(
+          Running{.line = next_, .pages = {free_pages_.rbegin(), free_pages_.rbegin() + pages}}));
+      free_pages_.resize(free_pages_.size() - static_cast<std::size_t>(pages));
       running_.back()->slot = take_slot();
       ++next_;
     }
@@ -103,7 +108,7 @@ class Scorer {
       left -= each->taken;
       const auto begin = static_cast<std::size_t>(each->length);
       chunks_.push_back(
-          {.pages = each->pages.pages(),
+          {.pages = each->pages,
            .length = each->length,
            .tokens = std::span(lines_[each->line].tokens)
                          .subspan(begin, static_cast<std::size_t>(each->taken)),
@@ -213,6 +218,7 @@ class Scorer {
   const ScoreOptions& options_;
   std::vector<ScoreResult> results_;
   std::vector<std::unique_ptr<Running>> running_;
+  std::vector<std::int32_t> free_pages_;  // the last are taken next
   std::size_t next_ = 0;
   std::uint64_t done_ = 0;
   // Of the current step; chunk c begins at token begins_[c].token of its line.

@@ -40,14 +40,13 @@ using Logits = std::map<std::int64_t, std::vector<float>>;
 // One sequence in steps over a slot.
 class Steps {
  public:
-  Steps(runner::Runner& runner, std::int32_t slot) : runner_(&runner), slot_(slot) {
-    pages_.grow_to(longest);
-  }
+  Steps(runner::Runner& runner, runner::ConsecutivePages& pages, std::int32_t slot)
+      : runner_(&runner), pages_(pages.take(longest)), slot_(slot) {}
 
   // Computes these tokens from the length on. All but the first `certain` may be taken back.
   void step(std::span<const std::int32_t> tokens, std::optional<std::int64_t> certain = {}) {
     const std::int64_t kept = certain.value_or(std::ssize(tokens));
-    const runner::Chunk chunk{.pages = pages_.pages(),
+    const runner::Chunk chunk{.pages = pages_,
                               .length = length_,
                               .tokens = tokens,
                               .logits = runner::LogitsOf::all,
@@ -70,10 +69,9 @@ class Steps {
   void go_on_from(const Steps& other, std::int64_t length, std::int64_t anchor) {
     length_ = length;
     anchor_ = anchor;
-    pages_read_ = other.pages_.pages();
     for (std::int64_t page = 0; page < runner::KvMemory::pages_for(length); ++page) {
       const auto at = static_cast<std::size_t>(page);
-      runner_->copy_page(pages_read_[at], pages_.pages()[at]).value();
+      runner_->copy_page(other.pages_[at], pages_[at]).value();
     }
   }
 
@@ -83,8 +81,7 @@ class Steps {
 
  private:
   runner::Runner* runner_;
-  runner::PageList pages_{&runner_->kv()};
-  std::span<const std::int32_t> pages_read_;
+  std::vector<std::int32_t> pages_;
   std::int32_t slot_;
   std::int64_t length_ = 0;
   std::int64_t anchor_ = 0;
@@ -92,7 +89,8 @@ class Steps {
 };
 
 Logits whole(runner::Runner& runner, const std::vector<std::int32_t>& tokens) {
-  Steps steps(runner, 0);
+  runner::ConsecutivePages pages(runner.kv());
+  Steps steps(runner, pages, 0);
   steps.step(tokens);
   return steps.logits();
 }
@@ -102,7 +100,8 @@ TEST(RecurrentModel, APromptMayBeCutAnywhere) {
   const std::vector<std::int32_t> tokens = some_tokens(60);
   const Logits wanted = whole(golden.runner(), tokens);
   for (const std::int64_t piece : {1, 5, 16, 23}) {
-    Steps steps(golden.runner(), 3);
+    runner::ConsecutivePages pages(golden.runner().kv());
+    Steps steps(golden.runner(), pages, 3);
     for (std::int64_t at = 0; at < std::ssize(tokens); at += piece) {
       const std::int64_t count = std::min(piece, std::ssize(tokens) - at);
       steps.step(
@@ -125,7 +124,8 @@ TEST(RecurrentModel, WhatIsTakenBackLeavesNothing) {
   const std::vector<std::int32_t> tokens = some_tokens(60);
   const Logits wanted = whole(golden.runner(), tokens);
   for (const std::int64_t right : {0, 1, 5, 8}) {
-    Steps steps(golden.runner(), 1);
+    runner::ConsecutivePages pages(golden.runner().kv());
+    Steps steps(golden.runner(), pages, 1);
     while (steps.length() < 50) {
       constexpr std::int64_t drafts = 8;
       const std::int64_t at = steps.length();
@@ -142,17 +142,18 @@ TEST(RecurrentModel, WhatIsTakenBackLeavesNothing) {
 void expect_copies_with_the_same_bits(runner::Runner& runner) {
   const std::vector<std::int32_t> tokens = some_tokens(60);
   const Logits wanted = whole(runner, tokens);
-  Steps first(runner, 0);
+  runner::ConsecutivePages pages(runner.kv());
+  Steps first(runner, pages, 0);
   first.step(std::span(tokens).first(37));
   EXPECT_EQ(first.anchor(), 32);
   runner.save_state(0, 2).value();
   // What other sequences do in the slot does not matter.
-  Steps other(runner, 5);
+  Steps other(runner, pages, 5);
   other.step(some_tokens(11));
   runner.restore_state(2, 5).value();
-  Steps again(runner, 5);
+  Steps again(runner, pages, 5);
   again.go_on_from(first, 32);
-  Steps copied(runner, 6);
+  Steps copied(runner, pages, 6);
   runner.copy_state(0, 6).value();
   copied.go_on_from(first, 37, first.anchor());
   first.step(std::span(tokens).subspan(37));

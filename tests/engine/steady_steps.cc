@@ -31,10 +31,9 @@ SteadySteps::SteadySteps(score_tests::GoldenModel& golden) : golden_(&golden) {
   mixes_.emplace_back();
   for (const json::Value& each : score_tests::cases_of(golden.golden()))
     mixes_.push_back(golden.mix_of(each));
+  runner::ConsecutivePages pages(golden.runner().kv());
   for (std::int64_t i = 0; i <= max_decodes; ++i) {
-    Sequence& sequence =
-        sequences_.emplace_back(Sequence{.pages = runner::PageList(&golden.runner().kv())});
-    sequence.pages.grow_to(longest);
+    Sequence& sequence = sequences_.emplace_back(Sequence{.pages = pages.take(longest)});
     samplers_.prepare(request_of(i), [&](Result<std::unique_ptr<engine::Sampler>> made) {
       sequence.sampler = *std::move(made);
     });
@@ -54,7 +53,7 @@ void SteadySteps::step(std::int64_t prompt, std::int64_t decodes) {
   const auto add = [&](std::int64_t length, std::int64_t count) {
     Sequence& sequence = sequences_[index];
     draws_[index] = {.sampler = sequence.sampler.get()};
-    chunks_.push_back({.pages = sequence.pages.pages(),
+    chunks_.push_back({.pages = sequence.pages,
                        .length = length,
                        .tokens = std::span(tokens_).first(static_cast<std::size_t>(count)),
                        .mix = next_mix()});

@@ -25,7 +25,7 @@ class SteadySteps {
 
  private:
   struct Sequence {
-    runner::PageList pages;
+    std::vector<std::int32_t> pages;
     std::unique_ptr<engine::Sampler> sampler;
   };
 

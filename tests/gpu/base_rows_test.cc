@@ -198,19 +198,19 @@ class World {
     lora::Mix mix = {};
   };
   Rows step(const std::vector<Piece>& pieces, bool decodes = false) {
-    std::vector<runner::PageList> pages;
+    runner::ConsecutivePages all_pages(runner_->kv());
+    std::vector<std::vector<std::int32_t>> pages;
     std::vector<Chunk> prompts;
     std::vector<std::vector<std::int32_t>> tokens;
     std::int32_t next = 1;
     for (const Piece& piece : pieces) {
       std::vector<std::int32_t>& own = tokens.emplace_back();
       for (std::int64_t t = 0; t <= piece.tokens; ++t) own.push_back(next = (next * 37 + 11) % 640);
-      pages.emplace_back(&runner_->kv());
-      pages.back().grow_to(piece.tokens + 1);
+      pages.push_back(all_pages.take(piece.tokens + 1));
     }
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const auto count = static_cast<std::size_t>(pieces[i].tokens);
-      prompts.push_back({.pages = pages[i].pages(),
+      prompts.push_back({.pages = pages[i],
                          .tokens = std::span(tokens[i]).first(count),
                          .mix = pieces[i].mix,
                          .logits = decodes ? runner::LogitsOf::none : runner::LogitsOf::all});

@@ -62,14 +62,12 @@ TEST_P(GpuLaunches, ATracedStepNamesAllThatItsGraphHolds) {
     for (const json::Value& each : cases_of(golden.golden())) {
       const lora::Mix mix = golden.mix_of(each);
       for (const auto& [sequences, count] : {std::pair(1, 1), std::pair(5, 1), std::pair(2, 16)}) {
-        std::vector<runner::PageList> pages;
+        runner::ConsecutivePages all_pages(runner.kv());
+        std::vector<std::vector<std::int32_t>> pages;
         std::vector<runner::Chunk> chunks;
-        for (int i = 0; i < sequences; ++i) {
-          pages.emplace_back(&runner.kv());
-          pages.back().grow_to(count);
-        }
-        for (const runner::PageList& own : pages)
-          chunks.push_back({.pages = own.pages(),
+        for (int i = 0; i < sequences; ++i) pages.push_back(all_pages.take(count));
+        for (const std::vector<std::int32_t>& own : pages)
+          chunks.push_back({.pages = own,
                             .length = 0,
                             .tokens = std::span(tokens).first(static_cast<std::size_t>(count)),
                             .mix = mix});
@@ -95,11 +93,10 @@ bool has_biases(std::string_view model) {
 
 std::vector<model::TracedLaunch> launches_of_step(GoldenModel& golden, std::size_t count) {
   runner::Runner& runner = golden.runner();
-  runner::PageList pages(&runner.kv());
-  pages.grow_to(16);
+  const std::vector<std::int32_t> pages = runner::ConsecutivePages(runner.kv()).take(16);
   const std::vector<std::int32_t> tokens(count, 1);
   const std::vector<runner::Chunk> chunks{
-      {.pages = pages.pages(), .length = 0, .tokens = std::span(tokens)}};
+      {.pages = pages, .length = 0, .tokens = std::span(tokens)}};
   runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
   return runner.trace(chunks).value().launches;
 }
@@ -149,10 +146,10 @@ TEST_P(GpuRoundedLaunches, ANormRoundsForTheProductsBehindIt) {
   runner::Runner& runner = golden.runner();
   const std::vector<std::int32_t> tokens(16, 1);
   for (const std::size_t count : {1, 16}) {
-    runner::PageList pages(&runner.kv());
-    pages.grow_to(static_cast<std::int64_t>(count));
-    const std::array chunks{runner::Chunk{
-        .pages = pages.pages(), .length = 0, .tokens = std::span(tokens).first(count)}};
+    const std::vector<std::int32_t> pages =
+        runner::ConsecutivePages(runner.kv()).take(static_cast<std::int64_t>(count));
+    const std::array chunks{
+        runner::Chunk{.pages = pages, .length = 0, .tokens = std::span(tokens).first(count)}};
     runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
     int fused = 0;
     for (const model::TracedLaunch& launch : runner.trace(chunks).value().launches) {

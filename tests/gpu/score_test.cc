@@ -94,7 +94,7 @@ TEST_P(GpuScore, StaysCloseInBf16WhereRoutersAreDecided) {
 struct Decoding {
   std::string name;
   lora::Mix mix;
-  runner::PageList pages;
+  std::vector<std::int32_t> pages;
   std::int64_t length = 0;
   std::vector<std::int32_t> prompt;
   std::vector<std::int32_t> next;
@@ -108,13 +108,24 @@ std::vector<std::int32_t> numbers_of(const json::Value& list) {
   return numbers;
 }
 
+std::size_t longest_answer(GoldenModel& golden) {
+  std::size_t longest = 0;
+  for (const json::Value& each : cases_of(golden.golden()))
+    longest = std::max(longest, numbers_of(at(at(each, "greedy"), "token_ids")).size());
+  return longest;
+}
+
+// With pages for all steps that follow.
 std::vector<Decoding> decodings(GoldenModel& golden) {
+  constexpr std::size_t least_steps = 16;
+  const std::size_t steps = std::max(longest_answer(golden), least_steps);
   std::vector<Decoding> all;
+  runner::ConsecutivePages pages(golden.runner().kv());
   for (const json::Value& each : cases_of(golden.golden())) {
     const std::vector<std::int32_t> prompt = numbers_of(at(at(each, "greedy"), "prompt"));
     all.push_back({.name = *at(each, "name").if_string(),
                    .mix = golden.mix_of(each),
-                   .pages = runner::PageList(&golden.runner().kv()),
+                   .pages = pages.take(static_cast<std::int64_t>(prompt.size() + steps)),
                    .prompt = prompt,
                    .next = prompt});
   }
@@ -125,12 +136,9 @@ std::vector<Decoding> decodings(GoldenModel& golden) {
 std::vector<std::vector<float>> step(GoldenModel& golden, std::span<Decoding> all) {
   runner::Runner& runner = golden.runner();
   std::vector<runner::Chunk> chunks;
-  for (Decoding& each : all) {
-    const auto count = static_cast<std::int64_t>(each.next.size());
-    each.pages.grow_to(each.length + count);
+  for (const Decoding& each : all)
     chunks.push_back(
-        {.pages = each.pages.pages(), .length = each.length, .tokens = each.next, .mix = each.mix});
-  }
+        {.pages = each.pages, .length = each.length, .tokens = each.next, .mix = each.mix});
   std::vector<std::vector<float>> logits;
   auto sink = [&](const tensor::Tensor& rows,
                   std::span<const runner::LogitRow> which) -> Result<void> {
@@ -160,9 +168,7 @@ TEST_P(GpuScore, ContinuesGreedilyInOneMixedBatchThroughGraphs) {
     return options;
   }());
   std::vector<Decoding> all = decodings(golden);
-  std::size_t longest = 0;
-  for (const json::Value& each : cases_of(golden.golden()))
-    longest = std::max(longest, numbers_of(at(at(each, "greedy"), "token_ids")).size());
+  const std::size_t longest = longest_answer(golden);
   for (std::size_t i = 0; i < longest; ++i) step(golden, all);
   EXPECT_GE(golden.runner().graph_launches() + 3, longest) << "graphs ran the steps";
   std::size_t index = 0;

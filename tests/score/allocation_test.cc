@@ -18,14 +18,13 @@ std::int64_t allocations_of_steps(GoldenModel& golden) {
     mixes.push_back(golden.mix_of(each));
     if (mixes.size() == 4) break;
   }
-  std::vector<runner::PageList> pages;
-  pages.reserve(mixes.size());
+  runner::ConsecutivePages all_pages(golden.runner().kv());
+  std::vector<std::vector<std::int32_t>> pages;
   const std::vector<std::int32_t> tokens = {3, 14, 15, 92, 65, 35};
   std::vector<runner::Chunk> chunks;
   for (std::size_t i = 0; i < mixes.size(); ++i) {
-    pages.emplace_back(&golden.runner().kv());
-    pages.back().grow_to(64);
-    chunks.push_back({.pages = pages.back().pages(),
+    pages.push_back(all_pages.take(64));
+    chunks.push_back({.pages = pages.back(),
                       .tokens = std::span(tokens).first(i == 0 ? 6 : 1),
                       .mix = mixes[i],
                       .logits = runner::LogitsOf::all});

@@ -145,7 +145,8 @@ TEST_P(GoldenScore, ContinuesGreedilyAsTheReferenceDoes) {
     const json::Array& logprobs = *at(greedy, "logprobs").if_array();
     const lora::Mix mix = golden.mix_of(each);
 
-    runner::PageList pages(&golden.runner().kv());
+    runner::ConsecutivePages all_pages(golden.runner().kv());
+    std::vector<std::int32_t> pages;
     std::int64_t length = 0;
     std::vector<std::int32_t> next = prompt;
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -163,10 +164,10 @@ TEST_P(GoldenScore, ContinuesGreedilyAsTheReferenceDoes) {
         return {};
       };
       const auto count = static_cast<std::int64_t>(next.size());
-      pages.grow_to(length + count);
+      all_pages.grow(pages, length + count);
       golden.runner()
           .step(std::array{runner::Chunk{
-                    .pages = pages.pages(), .length = length, .tokens = next, .mix = mix}},
+                    .pages = pages, .length = length, .tokens = next, .mix = mix}},
                 sink)
           .value();
       length += count;
@@ -194,19 +195,18 @@ void expect_same_bits_from_copied_and_shared_pages(const std::string& model, boo
     return {};
   };
 
-  runner::PageList original(&runner.kv());
-  original.grow_to(2 * page);
-  runner.step(std::array{runner::Chunk{.pages = original.pages(), .tokens = prompt}}, sink).value();
-  runner::PageList own(&runner.kv());
-  own.grow_to(1);
-  ASSERT_TRUE(runner.copy_page(original.pages()[1], own.pages()[0]).ok());
-  const std::array forked = {original.pages()[0], own.pages()[0]};
+  runner::ConsecutivePages pages(runner.kv());
+  const std::vector<std::int32_t> original = pages.take(2 * page);
+  runner.step(std::array{runner::Chunk{.pages = original, .tokens = prompt}}, sink).value();
+  const std::vector<std::int32_t> own = pages.take(1);
+  ASSERT_TRUE(runner.copy_page(original[1], own[0]).ok());
+  const std::array forked = {original[0], own[0]};
   const std::vector<std::int32_t> next = {7};
   const auto length = static_cast<std::int64_t>(prompt.size());
   runner
       .step(
           std::array{
-              runner::Chunk{.pages = original.pages(), .length = length, .tokens = next},
+              runner::Chunk{.pages = original, .length = length, .tokens = next},
               runner::Chunk{.pages = forked, .length = length, .tokens = next},
           },
           sink)

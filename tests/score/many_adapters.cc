@@ -110,11 +110,12 @@ std::vector<ManyAdapters::Answer> ManyAdapters::all() {
 
 std::vector<ManyAdapters::Answer> ManyAdapters::run(std::span<const std::size_t> rows,
                                                     bool adapted) {
-  std::vector<runner::PageList> pages;
+  runner::ConsecutivePages all_pages(runner_->kv());
+  std::vector<std::vector<std::int32_t>> pages;
   std::vector<std::vector<std::int32_t>> tokens;
   pages.reserve(rows.size());
   for (const std::size_t row : rows) {
-    pages.emplace_back(&runner_->kv()).grow_to(prompt_tokens + 1);
+    pages.push_back(all_pages.take(prompt_tokens + 1));
     tokens.push_back(tokens_of(row, model_->config().vocabulary));
   }
   std::vector<Answer> answers(rows.size());
@@ -122,7 +123,7 @@ std::vector<ManyAdapters::Answer> ManyAdapters::run(std::span<const std::size_t>
        {std::pair(std::size_t{0}, prompt_tokens), std::pair(prompt_tokens, std::size_t{1})}) {
     std::vector<runner::Chunk> chunks;
     for (std::size_t i = 0; i < rows.size(); ++i)
-      chunks.push_back({.pages = pages[i].pages(),
+      chunks.push_back({.pages = pages[i],
                         .length = static_cast<std::int64_t>(begin),
                         .tokens = std::span(tokens[i]).subspan(begin, count),
                         .mix = adapted ? mixes_[rows[i]] : lora::Mix()});

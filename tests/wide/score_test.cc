@@ -158,9 +158,9 @@ std::vector<runner::ScoreResult> decode(runner::Runner& runner,
                                         const std::vector<runner::ScoreLine>& lines,
                                         const std::vector<lora::Mix>& mixes) {
   std::vector<runner::ScoreResult> results(lines.size());
-  std::vector<runner::PageList> pages;
+  runner::ConsecutivePages all_pages(runner.kv());
+  std::vector<std::vector<std::int32_t>> pages(lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    pages.emplace_back(&runner.kv());
     results[i].token_logprobs.resize(std::min(lines[i].tokens.size(), max_decoded));
   }
   for (std::size_t t = 0;; ++t) {
@@ -168,8 +168,8 @@ std::vector<runner::ScoreResult> decode(runner::Runner& runner,
     std::vector<std::size_t> line_of;
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (results[i].token_logprobs.size() < t + 2) continue;
-      pages[i].grow_to(static_cast<std::int64_t>(t) + 1);
-      chunks.push_back({.pages = pages[i].pages(),
+      all_pages.grow(pages[i], static_cast<std::int64_t>(t) + 1);
+      chunks.push_back({.pages = pages[i],
                         .length = static_cast<std::int64_t>(t),
                         .tokens = std::span(lines[i].tokens).subspan(t, 1),
                         .mix = mixes[i]});

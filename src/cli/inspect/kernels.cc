@@ -100,15 +100,13 @@ class Steps {
 
   Result<std::string> describe(const StepKind& kind) {
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kind.tokens), 1);
-    std::vector<runner::PageList> pages;
+    runner::ConsecutivePages pages(runner_->kv());
+    std::vector<std::vector<std::int32_t>> lists;
     std::vector<runner::Chunk> chunks;
-    for (std::int64_t i = 0; i < kind.sequences; ++i) {
-      pages.emplace_back(&runner_->kv());
-      pages.back().grow_to(kind.tokens);
-    }
-    for (const runner::PageList& each : pages) {
+    for (std::int64_t i = 0; i < kind.sequences; ++i) lists.push_back(pages.take(kind.tokens));
+    for (const std::vector<std::int32_t>& list : lists) {
       chunks.push_back(
-          {.pages = each.pages(),
+          {.pages = list,
            .length = 0,
            .tokens = tokens,
            .state = {.slot = static_cast<std::int32_t>(chunks.size()), .certain = kind.tokens}});

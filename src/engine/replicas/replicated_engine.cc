@@ -20,8 +20,9 @@ Error no_adapter(std::string_view name, std::string where) {
           "name one that is loaded"};
 }
 
-Error changing_error(std::string_view name, bool unloading) {
-  return {ErrorCode::busy, unloading ? "it is being unloaded" : "it is being loaded",
+Error changing_error(std::string_view name, AdapterState state) {
+  return {ErrorCode::busy,
+          state == AdapterState::closing ? "it is being unloaded" : "it is being loaded",
           cat("adapter ", quote(name)), "try again when that is done"};
 }
 
@@ -30,7 +31,7 @@ Error changing_error(std::string_view name, bool unloading) {
 // A load or an unload on its way through the replicas.
 struct ReplicatedEngine::Change {
   std::string name;
-  bool was_visible = false;
+  bool was_ready = false;
   Done done;
   // Those that it concerns, and by replica what they have answered to the last call.
   std::vector<std::size_t> replicas;
@@ -63,12 +64,15 @@ Result<RequestId> ReplicatedEngine::submit(Request request, std::shared_ptr<Even
   return within_memory([&] { return try_submit(request, sink); });
 }
 
+bool ReplicatedEngine::is_ready_locked(std::string_view name) const {
+  const auto known = names_.find(name);
+  return known != names_.end() && known->second.ready();
+}
+
 Result<void> ReplicatedEngine::check_names(const Request& request) const {
   const std::lock_guard held(lock_);
-  for (const lora::ScaledAdapter& each : request.adapters) {
-    const auto known = names_.find(each.name);
-    if (known == names_.end() || !known->second.visible) return no_adapter(each.name, "adapters");
-  }
+  for (const lora::ScaledAdapter& each : request.adapters)
+    if (!is_ready_locked(each.name)) return no_adapter(each.name, "adapters");
   return {};
 }
 
@@ -127,9 +131,10 @@ Result<std::shared_ptr<ReplicatedEngine::Change>> ReplicatedEngine::begin_load(
   change->answers.resize(replicas_.size());
   const std::lock_guard held(lock_);
   Name& name = names_[spec.name];
-  if (name.changing) return changing_error(spec.name, name.unloading);
-  name.changing = true;
-  change->was_visible = name.visible;
+  if (name.changing()) return changing_error(spec.name, name.state);
+  change->was_ready = name.ready();
+  name = change->was_ready ? Name{.state = AdapterState::ready, .replacing = true}
+                           : Name{.state = AdapterState::loading};
   return change;
 }
 
@@ -142,10 +147,10 @@ Result<std::shared_ptr<ReplicatedEngine::Change>> ReplicatedEngine::begin_unload
   change->replicas = serving();
   change->answers.resize(replicas_.size());
   const std::lock_guard held(lock_);
-  const auto known = names_.find(name);
-  if (known == names_.end() || !known->second.visible) return no_adapter(name, {});
-  if (known->second.changing) return changing_error(name, false);
-  known->second = {.visible = false, .changing = true, .unloading = true};
+  if (!is_ready_locked(name)) return no_adapter(name, {});
+  Name& known = names_.find(name)->second;
+  if (known.replacing) return changing_error(name, known.state);
+  known = {.state = AdapterState::closing};
   return change;
 }
 
@@ -205,8 +210,7 @@ void ReplicatedEngine::settle(const std::shared_ptr<Change>& change) {
   const bool enters = change->refusal.ok();
   if (!enters)
     std::erase_if(change->replicas, [&](std::size_t i) { return !change->answers[i].ok(); });
-  if (change->replicas.empty())
-    return end(*change, change->was_visible, std::move(change->refusal));
+  if (change->replicas.empty()) return end(*change, change->was_ready, std::move(change->refusal));
   const Replica::Hold hold = enters ? Replica::Hold::enter : Replica::Hold::drop;
   call_each(
       change,
@@ -215,14 +219,14 @@ void ReplicatedEngine::settle(const std::shared_ptr<Change>& change) {
 }
 
 void ReplicatedEngine::end_load(const std::shared_ptr<Change>& change) {
-  if (!change->refusal.ok()) return end(*change, change->was_visible, std::move(change->refusal));
+  if (!change->refusal.ok()) return end(*change, change->was_ready, std::move(change->refusal));
   change->refusal = outcome_of(*change);
   if (change->refusal.ok()) return end(*change, true, {});
   if (change->replicas.empty()) return end(*change, false, std::move(change->refusal));
   // One had no memory left to let it enter: it goes from all, so that replicas never differ.
   {
     const std::lock_guard held(lock_);
-    names_.find(change->name)->second.visible = false;
+    names_.find(change->name)->second = {.state = AdapterState::loading};
   }
   call_each(
       change,
@@ -240,16 +244,16 @@ void ReplicatedEngine::end_unload(const std::shared_ptr<Change>& change) {
     if (!answer.ok() && answer.error().code() == ErrorCode::not_found) answer = {};
   Result<void> outcome = outcome_of(*change);
   // Where it failed it can be asked for again.
-  const bool visible = !outcome.ok();
-  end(*change, visible, std::move(outcome));
+  const bool ready = !outcome.ok();
+  end(*change, ready, std::move(outcome));
 }
 
-void ReplicatedEngine::end(Change& change, bool visible, Result<void> result) {
+void ReplicatedEngine::end(Change& change, bool ready, Result<void> result) {
   {
     const std::lock_guard held(lock_);
     const auto known = names_.find(change.name);
-    known->second = {.visible = visible};
-    if (!visible) names_.erase(known);
+    known->second = {.state = AdapterState::ready};
+    if (!ready) names_.erase(known);
   }
   change.done(std::move(result));
 }
@@ -261,18 +265,14 @@ std::vector<AdapterInfo> ReplicatedEngine::adapters() const {
   for (const auto& list : lists) each.push_back(&list);
   std::vector<AdapterInfo> all = united_adapters(each);
   const std::lock_guard held(lock_);
-  std::erase_if(all, [&](const AdapterInfo& info) {
-    const auto known = names_.find(info.name);
-    return known == names_.end() || !known->second.visible;
-  });
+  std::erase_if(all, [&](const AdapterInfo& info) { return !is_ready_locked(info.name); });
   return all;
 }
 
 std::optional<AdapterInfo> ReplicatedEngine::adapter(std::string_view name) const {
   {
     const std::lock_guard held(lock_);
-    const auto known = names_.find(name);
-    if (known == names_.end() || !known->second.visible) return std::nullopt;
+    if (!is_ready_locked(name)) return std::nullopt;
   }
   std::vector<std::vector<AdapterInfo>> lists;
   for (const std::size_t i : serving())

@@ -50,11 +50,15 @@ class ReplicatedEngine final : public Engine {
   using Step = void (ReplicatedEngine::*)(const std::shared_ptr<Change>& change);
   using Call = FunctionRef<void(Replica& replica, const Done& done)>;
 
-  // A name that requests can use once it is visible: in all replicas. One change at a time.
+  // A name in all replicas. Requests can use it while it is ready; one change at a time.
   struct Name {
-    bool visible = false;
-    bool changing = false;
-    bool unloading = false;  // which change it is
+    AdapterState state = AdapterState::absent;
+    bool replacing = false;  // new content loads while the old one serves
+
+    bool ready() const { return state == AdapterState::ready; }
+    bool changing() const {
+      return replacing || state == AdapterState::loading || state == AdapterState::closing;
+    }
   };
 
   Result<RequestId> try_submit(const Request& request, const std::shared_ptr<EventSink>& sink);
@@ -64,6 +68,8 @@ class ReplicatedEngine final : public Engine {
   Replica& replica_of(RequestId request) const;
   RequestId own_id(RequestId request) const;
 
+  // Whether requests can use the name. Requires the lock.
+  bool is_ready_locked(std::string_view name) const;
   // Begins a change of the name.
   Result<std::shared_ptr<Change>> begin_load(const AdapterSpec& spec, const Done& done);
   Result<std::shared_ptr<Change>> begin_unload(const std::string& name, const Done& done);
@@ -75,7 +81,8 @@ class ReplicatedEngine final : public Engine {
   void end_load(const std::shared_ptr<Change>& change);
   void end_give_back(const std::shared_ptr<Change>& change);
   void end_unload(const std::shared_ptr<Change>& change);
-  void end(Change& change, bool visible, Result<void> result);
+  // A name that is not ready is forgotten.
+  void end(Change& change, bool ready, Result<void> result);
   // Drops from the change what is lost; takes the first error of the others.
   Result<void> outcome_of(Change& change) const;
   std::vector<std::size_t> serving() const;

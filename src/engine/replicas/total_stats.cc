@@ -37,7 +37,7 @@ void set_totals(std::span<const Row> rows, typename Row::Owner& all, const auto&
 // The state in which most can be done with it.
 AdapterState better(AdapterState one, AdapterState other) {
   const auto rank = [](AdapterState state) {
-    if (state == AdapterState::draining) return -1;
+    if (state == AdapterState::closing) return -1;
     return static_cast<int>(state);
   };
   return rank(one) < rank(other) ? other : one;

@@ -35,7 +35,7 @@ AdapterDirectory::Changes AdapterDirectory::apply(Changes changes) {
 
 AdapterDirectory::Shared AdapterDirectory::find(std::string_view name) const {
   const auto found = named_.find(name);
-  if (found == named_.end() || found->second->info.state == AdapterState::draining) return {};
+  if (found == named_.end() || found->second->info.state == AdapterState::closing) return {};
   return found->second;
 }
 

@@ -28,7 +28,8 @@ struct EntryLink {
   bool listed = false;
 };
 
-// The engine's state of an adapter.
+// An adapter as the engine knows it. docs/design/engine.md maps its states to those of pools, of
+// requests and of replicas.
 struct AdapterEntry {
   struct Absent {
     std::optional<Error> error;  // why the last load failed, while there are claims
@@ -58,7 +59,7 @@ struct AdapterEntry {
 
   State state;
   std::uint64_t turn = 0;  // when it was loaded last
-  bool draining = false;   // unloading: new requests cannot name it
+  bool unloading = false;  // new requests cannot name it
   bool broken = false;     // its files could not be read as they were when it was loaded
 
   std::int64_t claims = 0;   // that keep it ready, or wait for that

@@ -91,7 +91,7 @@ TEST_P(StoreOfRanks, AFailedCopyOnOneRankIsThePlacesErrorAndTheNextOneWorks) {
     EXPECT_TRUE(failed.error.has_value());
     EXPECT_FALSE(failed.handle);
     for (int rank = 0; rank < pools_.ranks(); ++rank)
-      EXPECT_EQ(pools_.pool(rank).state("0"), lora::State::missing) << "rank " << rank;
+      EXPECT_EQ(pools_.pool(rank).state("0"), lora::State::absent) << "rank " << rank;
     pools_.check_invariants();
     place(0);
   }

@@ -110,7 +110,7 @@ Claim Claim::again() const {
 
 AdapterEntry* Residency::find(std::string_view name) const {
   AdapterEntry* const found = entries_.find(name);
-  return found == nullptr || found->draining ? nullptr : found;
+  return found == nullptr || found->unloading ? nullptr : found;
 }
 
 Result<std::uint64_t> Residency::start(const Pending& pending, lora::ContentVersion version) {
@@ -184,7 +184,7 @@ Result<void> Residency::try_load(const Pending& pending) {
   const std::string where = cat("adapter ", quote(spec.name));
   const bool under_way = is_being_read(spec.name);
   const AdapterEntry* const known = entries_.find(spec.name);
-  if (under_way || (known != nullptr && known->draining))
+  if (under_way || (known != nullptr && known->unloading))
     return Error(ErrorCode::busy, under_way ? "it is being loaded" : "it is being unloaded", where,
                  "try again when that is done");
   if (known != nullptr && !pending.replace)
@@ -207,7 +207,7 @@ Result<void> Residency::may_add(const std::string& where) const {
 Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::Done& done) const {
   const std::string where = cat("adapter ", quote(spec.name));
   const AdapterEntry* const known = entries_.find(spec.name);
-  if (known != nullptr && known->draining)
+  if (known != nullptr && known->unloading)
     return Error(ErrorCode::busy, "it is being unloaded", where, "try again when that is done");
   if (limits_.rank > 0 && done.rank > limits_.rank)
     return Error(
@@ -287,7 +287,7 @@ Result<void> Residency::try_unload(std::string_view name, const Answer& answer) 
                  "name one that is loaded");
   unloading_.emplace(name, answer);
   leave_pinned(*entry);
-  entry->draining = true;
+  entry->unloading = true;
   const bool was_pinned = std::exchange(entry->spec.pinned, false);
   note(*entry);
   if (was_pinned) drop_claim(*entry);
@@ -578,10 +578,10 @@ void Residency::forget_changes() {
 }
 
 AdapterInfo Residency::describe(const std::string& name, const AdapterEntry& entry) {
-  AdapterState state = AdapterState::stored;
+  AdapterState state = AdapterState::absent;
   if (entry.is<Loading>()) state = AdapterState::loading;
   if (entry.handle() != nullptr) state = AdapterState::ready;
-  if (entry.draining) state = AdapterState::draining;
+  if (entry.unloading) state = AdapterState::closing;
   return {.name = name,
           .path = entry.spec.path.string(),
           .version = lora::to_string(entry.version),

@@ -114,7 +114,7 @@ TEST(AdapterDirectory, ShowsWhatHasChangedAndSharesTheRest) {
   publish();
   EXPECT_EQ(directory.find("a"), nullptr) << "no request can name it";
   ASSERT_EQ(directory.list().size(), 2);
-  EXPECT_EQ(directory.list()[0]->info.state, AdapterState::draining);
+  EXPECT_EQ(directory.list()[0]->info.state, AdapterState::closing);
   world.run();
   EXPECT_TRUE(unloaded);
   publish();

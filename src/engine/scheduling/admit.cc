@@ -1,9 +1,10 @@
 // Decides which sequences begin to run.
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
-#include "base/cat.h"
 #include "base/check.h"
 #include "base/system/out_of_memory.h"
 #include "engine/scheduling/scheduler.h"
@@ -16,39 +17,36 @@ MixKey key_of(const WaitingSequence& waiting) {
   return {.parts = {parts.begin(), parts.end()}, .salt = waiting.sequence.job->request.cache_salt};
 }
 
-}  // namespace
-
-std::string Scheduler::flow_of(const Request& request) {
-  std::string flow;
-  for (const lora::ScaledAdapter& each : request.adapters) flow += cat(each.name, ",");
-  return flow;
+// Whether its adapters are ready.
+bool has_adapters(WaitingSequence& waiting, TimePoint now) {
+  if (!waiting.claim || !waiting.claim->ready()) return false;
+  if (waiting.asked) waiting.without_adapters += now - *std::exchange(waiting.asked, {});
+  return true;
 }
+
+}  // namespace
 
 // A sequence for which memory runs out fails; the others are unchanged.
 void Scheduler::admit() {
   const TimePoint now = clock_->now();
-  ++admission_;
-  // If memory runs out, the next step tries again.
-  if (!within_memory([this] { order_waiting(); }).ok()) {
-    turns_.clear();
-    waiting_changed_ = true;
-  }
-  if (!within_memory([&] { give_adapters(now); }).ok()) line_.clear();
+  running_.start_admission();
+  waiting_.order(jobs_.clients());
+  waiting_.give_adapters(residency_, now);
   bool room = true;
   bool some_began = false;
-  for (const Turn& turn : turns_) {
-    WaitingSequence& waiting = turn.at->second;
+  for (const WaitingQueue::Turn& turn : waiting_.turns()) {
+    WaitingSequence& waiting = turn.sequence();
     const Result<bool> now_begins = within_memory([&] { return begins(waiting, room, now); });
-    if (!now_begins.ok()) mark(*waiting.sequence.job, now_begins.error());
+    if (!now_begins.ok()) jobs_.mark(*waiting.sequence.job, now_begins.error());
     if (!now_begins.ok() || !*now_begins) continue;
     const std::shared_ptr<Job> job = waiting.sequence.job;
-    Waiting::node_type place = waiting_.extract(turn.at);
-    waiting_changed_ = some_began = true;
+    WaitingQueue::Place place = waiting_.take(turn);
+    some_began = true;
     const Result<void> begun = within_memory([&] { begin(std::move(place)); });
-    if (!begun.ok()) mark(*job, begun.error());
+    if (!begun.ok()) jobs_.mark(*job, begun.error());
   }
   // Some entries would refer to sequences that have begun.
-  if (some_began) turns_.clear();
+  if (some_began) waiting_.forget_turns();
   fail_marked();
 }
 
@@ -75,104 +73,53 @@ Result<bool> Scheduler::begins(WaitingSequence& waiting, bool& room, TimePoint n
   return room;
 }
 
-// In order of the line: claims as far as adapters fit, and closing of others where it is worth it.
-void Scheduler::give_adapters(TimePoint now) {
-  residency_.stop_making_room();
-  for (auto& [order, waiting] : waiting_) {
-    if (!waiting.claim) waiting.sequence.job->client->sequences = 0;
-  }
-  bool one_client = true;
-  const Client* first = nullptr;
-  for (auto& [order, waiting] : waiting_) {
-    if (waiting.claim) continue;
-    const auto adapters = waiting.sequence.job->adapters.entries();
-    if (adapters.empty()) {
-      waiting.claim = residency_.claim(adapters);
-      continue;
-    }
-    if (!waiting.asked) waiting.asked = now;
-    ++waiting.sequence.job->client->sequences;
-    one_client = one_client && (first == nullptr || first == waiting.sequence.job->client);
-    first = waiting.sequence.job->client;
-  }
-  for (auto& [order, waiting] : waiting_) {
-    if (waiting.claim) continue;
-    const auto count = static_cast<double>(waiting.sequence.job->client->sequences);
-    line_.add(waiting, now, {.priority = one_client, .urgency = 1 / count});
-  }
-  const std::span<const Want> line = line_.sorted();
-  if (line.empty()) return;
-  residency_.rank_in_use();
-  for (const Want& want : line) {
-    want.first->claim = residency_.claim(want.adapters);
-    if (!want.first->claim) make_room_for(want);
-  }
-  line_.clear();
-  // Adapters that one sequence has claimed are available to all.
-  for (auto& [order, waiting] : waiting_) {
-    if (!waiting.claim) waiting.claim = residency_.claim(waiting.sequence.job->adapters.entries());
-  }
-  if (residency_.making_room()) take_claims_back(now);
-}
-
-// Sequences that wait with a claim on a closing adapter would keep it as long as their queue lasts.
-// The first of them, as many as a batch holds, keep their claims, so that steps stay full. The
-// others wait until it is loaded again.
-void Scheduler::take_claims_back(TimePoint now) {
-  std::int64_t kept = 0;
-  for (const Turn& turn : turns_) {
-    WaitingSequence& waiting = turn.at->second;
-    if (!waiting.claim || waiting.claim->begun() || !waiting.claim->closing()) continue;
-    if (kept++ < limits_.sequences) continue;
-    waiting.claim.reset();
-    waiting.asked = now;
-    waiting.in_line = false;
-  }
-}
-
-// An adapter closes once sequences that wait for others have waited, all together, for the patience
-// times the number of sequences that have begun with it.
-void Scheduler::make_room_for(const Want& want) {
-  if (!residency_.can_fit(want.adapters)) return;
-  if (!want.in_line) {
-    const auto price = residency_.price_of_room(want.adapters);
-    if (!price || want.waited < *price * options_.adapter_patience) return;
-  }
-  want.first->in_line = true;
-  residency_.make_room(want.adapters);
-}
-
-bool Scheduler::has_adapters(WaitingSequence& waiting, TimePoint now) {
-  if (!waiting.claim || !waiting.claim->ready()) return false;
-  if (waiting.asked) waiting.without_adapters += now - *std::exchange(waiting.asked, {});
-  return true;
-}
-
-std::int64_t Scheduler::growth_of(const Sequence& sequence) const {
-  const Job& job = *sequence.job;
-  const std::int64_t most = std::min(longest_, job.prompt_tokens() + job.request.max_tokens);
-  return sequence.open() *
-         foresight_.growth(pages_.pages_for(sequence.length()), pages_.pages_for(most));
-}
-
 Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
   KvPages::Match match;
   if (!waiting.sequence.job->scoring())
     match = pages_.match(key_of(waiting), waiting.sequence.tokens);
-  std::int64_t growth = growth_of(waiting.sequence);
-  for (const auto& running : running_) growth += growth_of(running->sequence);
   return shortage({.pages = pages_.pages_for(waiting.sequence.length()),
                    .found = match.pages,
                    .idle = match.idle},
                   {.available = pages_.available(),
-                   .growth = growth,
+                   .growth = running_.growth_of(waiting.sequence) + running_.growth(),
                    .running = static_cast<std::int64_t>(running_.size()),
                    .max_running = max_running()});
 }
 
 std::int64_t Scheduler::max_running() const {
-  if (limits_.state_slots == 0) return limits_.sequences;
-  return std::min(limits_.sequences, std::ssize(running_) + slots_.free());
+  if (!states_.kept()) return limits_.sequences;
+  return std::min(limits_.sequences,
+                  static_cast<std::int64_t>(running_.size()) + states_.slots().free());
+}
+
+// Whether the sequence may take places of clients that run more sequences even after it begins, and
+// whether those places are enough. The preempted sequences' client still runs as many, and none is
+// preempted in vain, so sequences do not alternate.
+bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) {
+  const Job& job = *waiting.sequence.job;
+  if (running_.empty() || now - job.accepted < options_.client_patience) return false;
+  running_.order();
+  // The rank of one more than what it would run then.
+  const std::int64_t after = by_weight(running_.running_of(*job.client) + 1, *job.client);
+  if (running_.last().rank < after || running_.denies(*job.client)) return false;
+  Room room{.available = pages_.available(),
+            .growth = running_.growth_of(waiting.sequence),
+            .max_running = max_running()};
+  std::vector<std::int32_t> let_go;
+  for (const auto& running : running_.all()) {
+    if (running->rank >= after) {
+      const auto pages = running->pages.pages();
+      let_go.insert(let_go.end(), pages.begin(), pages.end());
+    } else {
+      room.growth += running_.growth_of(running->sequence);
+      ++room.running;
+    }
+  }
+  room.available += pages_.freed_by(let_go);
+  const Need need{.pages = pages_.pages_for(waiting.sequence.length())};
+  if (shortage(need, room).none()) return true;
+  running_.deny(*job.client);
+  return false;
 }
 
 bool Scheduler::find_room(const WaitingSequence& waiting, TimePoint now) {
@@ -186,10 +133,10 @@ bool Scheduler::find_room(const WaitingSequence& waiting, TimePoint now) {
 // runs more. So a client that fills the batch with long answers blocks others no longer than the
 // patience.
 bool Scheduler::preempt_for(const WaitingSequence& waiting, TimePoint now) {
-  order_running();
+  running_.order();
   const Job& job = *waiting.sequence.job;
   for (std::size_t i = running_.size(); i-- > 0;) {
-    const Job& other = *running_[i]->sequence.job;
+    const Job& other = *running_[i].sequence.job;
     if (other.client != job.client || other.request.priority >= job.request.priority) continue;
     preempt(i);
     return true;
@@ -199,74 +146,62 @@ bool Scheduler::preempt_for(const WaitingSequence& waiting, TimePoint now) {
   return true;
 }
 
-void Scheduler::preempt_last() { preempt(running_.size() - 1); }
-
 void Scheduler::preempt(std::size_t at) {
   // So that its slot is free.
-  if (running_[at]->loading > 0) note(finish_copies());
-  std::unique_ptr<RunningSequence> preempted = std::move(running_[at]);
-  running_changed_ = true;
-  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(at));
-  ++stats_.preemptions;
-  save_state(*preempted);
-  wait(std::move(preempted->place),
-       {.sequence = std::move(preempted->sequence), .claim = std::move(preempted->claim)});
+  if (running_[at].loading > 0) states_.note(states_.finish(running_.all()));
+  const std::unique_ptr<RunningSequence> preempted = running_.take(at);
+  ++counts_.all().preemptions;
+  states_.save(*preempted);
+  waiting_.add(std::move(preempted->place),
+               {.sequence = std::move(preempted->sequence), .claim = std::move(preempted->claim)});
 }
 
-void Scheduler::begin(Waiting::node_type place) {
+void Scheduler::begin(WaitingQueue::Place place) {
   const TimePoint now = clock_->now();
   WaitingSequence waiting = std::move(place.mapped());
   place.mapped() = {};
   const std::shared_ptr<Job> job = waiting.sequence.job;
-  if (!job->started) {
-    job->client->flows.begin(job->tag);
-    job->turn = clients_.charge(*job->client, job->cost);
-    clients_.begin(job->turn);
-  }
+  if (!job->started) jobs_.start(*job);
   waiting.claim->begin();
-  Stats& stats = counts_of(job->request);
-  if (waiting.without_adapters > Duration{}) stats.adapter_wait.observe(waiting.without_adapters);
-  SequencePages pages(pages_, key_of(waiting));
+  if (waiting.without_adapters > Duration{})
+    counts_.of(job->request).adapter_wait.observe(waiting.without_adapters);
+  std::unique_ptr<RunningSequence> running = make_running(std::move(waiting), std::move(place));
+  const std::int64_t computed = running->computed;
+  running_.add(std::move(running));
+  if (std::exchange(job->started, true)) return;
+  job->cached_tokens = computed;
+  job->begun = now;
+  counts_.count_begun(*job);
+  job->sink->take(StartEvent{.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
+}
+
+std::unique_ptr<RunningSequence> Scheduler::make_running(WaitingSequence waiting,
+                                                         WaitingQueue::Place place) {
+  const Job& job = *waiting.sequence.job;
   const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;
+  SequencePages pages(pages_, key_of(waiting));
   pages.reserve(static_cast<std::int64_t>(tokens.capacity()));
-  StateSlot slot = limits_.state_slots > 0 ? StateSlot(slots_) : StateSlot();
+  StateSlot slot = states_.take_slot();
   SequencePages::Adopted adopted;
   std::uint64_t loading = 0;
-  if (!job->scoring()) {
+  if (!job.scoring()) {
     adopted = pages.adopt(tokens);
-    stats.prefix_lookup_tokens += tokens.size();
-    stats.prefix_hit_tokens += static_cast<std::uint64_t>(adopted.tokens);
-    stats.prefix_state_missed_tokens +=
-        static_cast<std::uint64_t>(adopted.matched - adopted.tokens);
-    if (slot && adopted.tokens > 0) loading = restore_state(adopted, slot);
+    counts_.count_prefix(job, tokens.size(), adopted);
+    if (slot && adopted.tokens > 0) loading = states_.restore(adopted, slot);
   }
   const std::int64_t computed = adopted.tokens;
   const auto copy = pages.grow(computed, waiting.sequence.length());
   MOTLEY_CHECK(!copy, "blocks are not written again");
-  insert_running(
-      std::make_unique<RunningSequence>(RunningSequence{.sequence = std::move(waiting.sequence),
-                                                        .claim = *std::move(waiting.claim),
-                                                        .pages = std::move(pages),
-                                                        .slot = std::move(slot),
-                                                        .place = std::move(place),
-                                                        .computed = computed,
-                                                        .anchor = computed,
-                                                        .saved = computed,
-                                                        .matched = adopted.matched,
-                                                        .loading = loading}));
-  if (std::exchange(job->started, true)) return;
-  job->cached_tokens = computed;
-  job->begun = now;
-  stats.queue_time.observe(now - job->accepted);
-  const auto prompt = static_cast<std::uint64_t>(job->prompt_tokens());
-  stats.begun_tokens += prompt;
-  count_traffic(*job, [&](AdapterTraffic& traffic) { traffic.prompt_tokens += prompt; });
-  job->sink->take(StartEvent{.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
-}
-
-void Scheduler::insert_running(std::unique_ptr<RunningSequence> running) {
-  running_.push_back(std::move(running));
-  running_changed_ = true;
+  return std::make_unique<RunningSequence>(RunningSequence{.sequence = std::move(waiting.sequence),
+                                                           .claim = *std::move(waiting.claim),
+                                                           .pages = std::move(pages),
+                                                           .slot = std::move(slot),
+                                                           .place = std::move(place),
+                                                           .computed = computed,
+                                                           .anchor = computed,
+                                                           .saved = computed,
+                                                           .matched = adopted.matched,
+                                                           .loading = loading});
 }
 
 }  // namespace motley::engine

@@ -80,18 +80,20 @@ struct AdapterTraffic {
   DurationSum time_per_token;
 };
 
+// What requests find under a name; docs/design/engine.md maps it to the states of adapters in the
+// modules.
 enum class AdapterState : std::uint8_t {
-  stored,    // known; its bytes must be loaded before a request can use it
-  loading,   // on their way
-  ready,     // where steps read them
-  draining,  // unloading: serves accepted requests only
+  absent,   // known; its bytes must be loaded before a request can use it
+  loading,  // on their way
+  ready,    // where steps read them
+  closing,  // unloading: serves accepted requests only
 };
 
 struct AdapterInfo {
   std::string name;
   std::string path;
   std::string version;  // of its content
-  AdapterState state = AdapterState::stored;
+  AdapterState state = AdapterState::absent;
   bool pinned = false;
   int rank = 0;                           // the largest of its factors
   std::vector<std::string_view> modules;  // the kinds of maps that it changes: "q_proj", ...

@@ -36,14 +36,14 @@ std::uint64_t sum(std::span<const std::uint32_t> runs) {
 
 std::string_view name(State state) {
   switch (state) {
-    case State::missing:
-      return "missing";
+    case State::absent:
+      return "absent";
     case State::loading:
       return "loading";
     case State::ready:
       return "ready";
-    case State::unloading:
-      return "unloading";
+    case State::closing:
+      return "closing";
   }
   MOTLEY_CHECK(false, "a State without a name");
 }
@@ -317,7 +317,7 @@ void Pool::unpin(Resident* resident) {
   Slot& slot = *found->second;
   subtract_locked(pinned_, slot);
   slot.last_mark = readers_.latest();
-  if (slot.state == State::unloading) {
+  if (slot.state == State::closing) {
     changed_.notify_all();  // unload() waits, and frees it
   } else if (slot.replaced || !keeps_idle_) {
     free_locked(&slot);
@@ -494,7 +494,7 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
     other->replaced = true;
     drop_name_locked(*other);
     const bool idle = other->resident.pins_.load() == 0;
-    if (idle && other->state != State::unloading) free_locked(other);
+    if (idle && other->state != State::closing) free_locked(other);
   }
   if (load.other_ranks != nullptr) slot.other_ranks = std::move(*load.other_ranks);
   for (const Handle& other : slot.other_ranks) slot.resident.other_ranks_.push_back(other.get());
@@ -567,7 +567,7 @@ Result<void> Pool::unload(std::string_view name) {
     return Error(ErrorCode::busy, cat("adapter ", quote(name), " is ", lora::name(slot->state)), {},
                  "try again");
   }
-  slot->state = State::unloading;
+  slot->state = State::closing;
   end_idle_locked(*slot);
   changed_.wait(held, [&] { return slot->resident.pins_.load() == 0; });
   free_locked(slot);
@@ -577,7 +577,7 @@ Result<void> Pool::unload(std::string_view name) {
 State Pool::state(std::string_view name) const {
   const std::lock_guard held(lock_);
   const Slot* const slot = find_locked(name);
-  return slot == nullptr ? State::missing : slot->state;
+  return slot == nullptr ? State::absent : slot->state;
 }
 
 bool Pool::holds(std::string_view name, ContentVersion version) const {

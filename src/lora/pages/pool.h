@@ -53,7 +53,8 @@ class Handle {
   Resident* resident_ = nullptr;
 };
 
-enum class State : std::uint8_t { missing, loading, ready, unloading };
+// Of an adapter in a pool (docs/design/engine.md maps it to the engine's states).
+enum class State : std::uint8_t { absent, loading, ready, closing };
 std::string_view name(State state);
 
 // Adapters in pages of equal size in one arena, of the host or of a device. A blob (one factor,
@@ -159,7 +160,7 @@ class Pool {
 
   struct Entry {
     std::string name;
-    State state = State::missing;
+    State state = State::absent;
     ContentVersion version;
     std::uint64_t pages = 0;
     int pins = 0;

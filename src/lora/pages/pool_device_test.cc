@@ -278,7 +278,7 @@ TEST(DevicePool, AFailedCopyIsAnErrorAndLeavesNothing) {
   const auto loaded = pool->load("a", make_adapter(9, 40, 40, 1));
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code(), ErrorCode::internal);
-  EXPECT_EQ(pool->state("a"), State::missing);
+  EXPECT_EQ(pool->state("a"), State::absent);
   EXPECT_EQ(pool->usage().free_pages, 64U);
   pool->check_invariants();
 }

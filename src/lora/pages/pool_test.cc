@@ -45,7 +45,7 @@ TEST(Pool, HoldsWhatWasLoaded) {
   EXPECT_EQ(handle->find({0, Projection::k}), nullptr);
   EXPECT_EQ(handle->find({5, Projection::k}), nullptr);
   EXPECT_EQ(pool->state("a"), State::ready);
-  EXPECT_EQ(pool->state("b"), State::missing);
+  EXPECT_EQ(pool->state("b"), State::absent);
   EXPECT_EQ(pool->usage().pinned_adapters, 1);
   EXPECT_EQ(pool->usage().pages - pool->usage().free_pages, Pool::pages_of(adapter, small_pages));
   const auto entries = pool->entries();
@@ -62,7 +62,7 @@ TEST(Pool, RoomThatIsFreeEvictsNone) {
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
   EXPECT_EQ(pool->state("idle"), State::ready);
   EXPECT_TRUE(pool->load("other", make_adapter(3, 17, 9, 2)).ok());
-  EXPECT_EQ(pool->state("idle"), State::missing);
+  EXPECT_EQ(pool->state("idle"), State::absent);
 }
 
 TEST(Pool, RoundsToBf16) {
@@ -90,9 +90,9 @@ TEST(Pool, EvictsTheAdapterUsedLongestAgo) {
   ASSERT_TRUE(pool->acquire("a").ok());
   const Handle pinned = pool->acquire("b").value();
   ASSERT_TRUE(pool->load("d", make_adapter(1, 8, 8, 2)).ok());
-  EXPECT_EQ(pool->state("c"), State::missing);
+  EXPECT_EQ(pool->state("c"), State::absent);
   ASSERT_TRUE(pool->load("e", make_adapter(1, 8, 8, 3)).ok());
-  EXPECT_EQ(pool->state("a"), State::missing);
+  EXPECT_EQ(pool->state("a"), State::absent);
   EXPECT_EQ(pool->state("b"), State::ready);
   EXPECT_EQ(pool->usage().evictions, 2U);
 }
@@ -145,18 +145,17 @@ TEST(Pool, UnloadWaitsForTheLastHandle) {
     pool->unload("a").value();
     done = true;
   });
-  motley::test::wait_for("the adapter unloads",
-                         [&] { return pool->state("a") == State::unloading; });
+  motley::test::wait_for("the adapter unloads", [&] { return pool->state("a") == State::closing; });
   EXPECT_FALSE(done);
   EXPECT_EQ(pool->acquire("a").error().code(), ErrorCode::busy);
   EXPECT_EQ(pool->load("a", make_adapter(1, 8, 8, 2)).error().code(), ErrorCode::busy);
   EXPECT_EQ(pool->unload("a").error().code(), ErrorCode::busy);
   Handle copy = *handle;
   handle.reset();
-  EXPECT_EQ(pool->state("a"), State::unloading);
+  EXPECT_EQ(pool->state("a"), State::closing);
   copy = Handle();
   unloader.join();
-  EXPECT_EQ(pool->state("a"), State::missing);
+  EXPECT_EQ(pool->state("a"), State::absent);
   EXPECT_EQ(pool->usage().free_pages, 8U);
   EXPECT_EQ(pool->unload("a").error().code(), ErrorCode::not_found);
   EXPECT_EQ(pool->acquire("a").error().code(), ErrorCode::not_found);

@@ -26,7 +26,7 @@ class HostTierOfRanks : public testing::TestWithParam<int> {
   // On every rank.
   void expect_missing(const std::string& name, std::uint64_t free_pages) {
     for (int rank = 0; rank < pools_.ranks(); ++rank) {
-      EXPECT_EQ(pools_.pool(rank).state(name), State::missing) << "rank " << rank;
+      EXPECT_EQ(pools_.pool(rank).state(name), State::absent) << "rank " << rank;
       EXPECT_EQ(pools_.pool(rank).usage().free_pages, free_pages) << "rank " << rank;
     }
     pools_.check_invariants();

@@ -132,7 +132,8 @@ Result<void> StepTimer::fill_pages_of(runner::Runner& runner) {
   return stream.synchronize();
 }
 
-Result<void> StepTimer::step(const StepShape& shape, std::span<runner::PageList> sequences) {
+Result<void> StepTimer::step(const StepShape& shape,
+                             std::span<const std::vector<std::int32_t>> pages) {
   tokens_.resize(static_cast<std::size_t>(shape.rows()));
   const auto vocabulary = static_cast<std::uint64_t>(model_->config().vocabulary);
   for (std::int32_t& token : tokens_) {
@@ -141,8 +142,8 @@ Result<void> StepTimer::step(const StepShape& shape, std::span<runner::PageList>
   }
   const auto each = static_cast<std::size_t>(shape.tokens);
   chunks_.clear();
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    runner::Chunk chunk{.pages = sequences[i].pages(),
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    runner::Chunk chunk{.pages = pages[i],
                         .length = shape.length,
                         .tokens = std::span(tokens_).subspan(i * each, each),
                         .state = {.slot = static_cast<std::int32_t>(i),
@@ -193,19 +194,18 @@ Result<void> StepTimer::count_touched(const StepShape& shape, Touched& touched) 
 
 Result<StepTimer::Timed> StepTimer::run(const StepShape& shape, int rounds, int steps_a_round) {
   MOTLEY_CHECK(shape.adapters == 0 || adapters_ != nullptr, "adapters for a case that uses some");
-  std::vector<runner::PageList> sequences;
-  for (std::int64_t i = 0; i < shape.sequences; ++i) {
-    sequences.emplace_back(&runner_->kv());
-    sequences.back().grow_to(shape.length + shape.tokens);
-  }
-  for (int i = 0; i < warm_up_steps; ++i) MOTLEY_TRY_VOID(step(shape, sequences));
+  runner::ConsecutivePages all_pages(runner_->kv());
+  std::vector<std::vector<std::int32_t>> pages;
+  for (std::int64_t i = 0; i < shape.sequences; ++i)
+    pages.push_back(all_pages.take(shape.length + shape.tokens));
+  for (int i = 0; i < warm_up_steps; ++i) MOTLEY_TRY_VOID(step(shape, pages));
   const std::uint64_t launches = runner_->graph_launches();
   const SteadyClock clock;
   std::vector<double> times;
   for (int round = 0; round < rounds; ++round) {
     MOTLEY_TRY_VOID(runner_->synchronize());
     const TimePoint start = clock.now();
-    for (int i = 0; i < steps_a_round; ++i) MOTLEY_TRY_VOID(step(shape, sequences));
+    for (int i = 0; i < steps_a_round; ++i) MOTLEY_TRY_VOID(step(shape, pages));
     MOTLEY_TRY_VOID(runner_->synchronize());
     times.push_back(seconds(clock.now() - start) / steps_a_round);
   }
@@ -216,7 +216,7 @@ Result<StepTimer::Timed> StepTimer::run(const StepShape& shape, int rounds, int 
                   .adapter_experts = std::vector<double>(static_cast<std::size_t>(shape.adapters))},
       .by_graph = runner_->graph_launches() > launches};
   for (int i = 0; model_->config().has_experts() && i < counted_steps; ++i) {
-    MOTLEY_TRY_VOID(step(shape, sequences));
+    MOTLEY_TRY_VOID(step(shape, pages));
     MOTLEY_TRY_VOID(count_touched(shape, timed.touched));
   }
   MOTLEY_TRY_VOID(runner_->let_go());

@@ -47,7 +47,7 @@ class StepTimer {
 
   Result<void> fill_pages();
   Result<void> fill_pages_of(runner::Runner& runner);
-  Result<void> step(const StepShape& shape, std::span<runner::PageList> sequences);
+  Result<void> step(const StepShape& shape, std::span<const std::vector<std::int32_t>> pages);
   // Adds what the last step's rows read.
   Result<void> count_touched(const StepShape& shape, Touched& touched);
 

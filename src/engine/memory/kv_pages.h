@@ -9,7 +9,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "engine/scheduling/snapshot_places.h"
+#include "engine/memory/snapshot_places.h"
 #include "lora/apply/batch.h"
 
 namespace motley::engine {

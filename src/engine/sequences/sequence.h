@@ -8,13 +8,13 @@
 
 #include "base/system/clock.h"
 #include "engine/execution/executor.h"
+#include "engine/memory/kv_pages.h"
+#include "engine/memory/state_slots.h"
 #include "engine/requests/events.h"
 #include "engine/requests/request.h"
 #include "engine/residency/residency.h"
-#include "engine/scheduling/clients.h"
-#include "engine/scheduling/kv_pages.h"
-#include "engine/scheduling/order.h"
-#include "engine/scheduling/state_slots.h"
+#include "engine/sequences/clients.h"
+#include "engine/sequences/order.h"
 
 namespace motley::engine {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/residency/residency.h"
-#include "engine/scheduling/sequence.h"
+#include "engine/sequences/sequence.h"
 
 namespace motley::engine {
 

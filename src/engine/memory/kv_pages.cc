@@ -1,4 +1,4 @@
-#include "engine/scheduling/kv_pages.h"
+#include "engine/memory/kv_pages.h"
 
 #include <algorithm>
 #include <bit>

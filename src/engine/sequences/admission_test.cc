@@ -1,4 +1,4 @@
-#include "engine/scheduling/admission.h"
+#include "engine/sequences/admission.h"
 
 #include <algorithm>
 #include <vector>

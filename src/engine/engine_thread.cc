@@ -1,0 +1,210 @@
+#include "engine/engine_thread.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/system/out_of_memory.h"
+#include "base/system/watchdog.h"
+#include "engine/execution/executor.h"
+#include "engine/residency/adapter_store.h"
+#include "engine/sampling/sampler.h"
+
+namespace motley::engine {
+namespace {
+
+// The interval at which counts of sequences by adapter are published while nothing is loaded or
+// unloaded.
+constexpr Duration describe_every = std::chrono::milliseconds(100);
+// The shortest pause of an idle thread that waits for time to pass.
+constexpr Duration shortest_wait = std::chrono::milliseconds(1);
+
+}  // namespace
+
+EngineThread::EngineThread(const Engine::Collaborators& collaborators,
+                           const Engine::Options& options, EngineShared* shared)
+    : collaborators_(collaborators),
+      options_(options),
+      shared_(shared),
+      scheduler_(collaborators.executor, collaborators.adapters, collaborators.clock,
+                 {.adapter_patience = options.adapter_patience,
+                  .max_adapters = options.max_adapters,
+                  .prefix_cache = options.prefix_cache,
+                  .snapshot_interval = options.snapshot_interval,
+                  .validate = options.validate,
+                  .watchdog = options.watchdog}) {
+  publish(true);
+  const auto wake = [shared] {
+    const std::lock_guard held(shared->lock);
+    shared->inbox.wake();
+    shared->woken.notify_one();
+  };
+  collaborators_.adapters->set_wake(wake);
+  collaborators_.samplers->set_wake(wake);
+  thread_ = std::thread([this] { run(); });
+}
+
+void EngineThread::run() {
+  bool idle = false;
+  while (take_messages(idle)) {
+    // Known failures of allocation fail their request; this catches the others.
+    const Result<void> ran = within_memory([&] { idle = run_once(); });
+    if (ran.ok()) continue;
+    scheduler_.fail_all(ran.error());
+    idle = taken_.empty();
+  }
+  // A request that fails in the last step leaves no work, so no later step publishes.
+  std::ignore = within_memory([this] { publish(true); });
+  if (!within_memory([this] { scheduler_.residency().give_up(stopping_error()); }).ok())
+    scheduler_.residency().give_up(out_of_memory_error());
+  collaborators_.adapters->set_wake({});
+  collaborators_.samplers->set_wake({});
+  const std::lock_guard held(shared_->lock);
+  shared_->ended = true;
+  shared_->ended_now.notify_all();
+}
+
+bool EngineThread::take_messages(bool idle) {
+  std::unique_lock held(shared_->lock);
+  Inbox& inbox = shared_->inbox;
+  const auto something = [&] {
+    return inbox.has_news() || inbox.cancels_all() != cancels_now_ || finished_locked();
+  };
+  if (idle && (scheduler_.waiting() > 0 || unpublished_)) {
+    // The end of an adapter's patience, or of a memory shortage, sends no message.
+    shared_->woken.wait_for(held, std::max<Duration>(options_.adapter_patience / 8, shortest_wait),
+                            something);
+  } else if (idle) {
+    shared_->woken.wait(held, something);
+  }
+  if (finished_locked()) {
+    inbox.close();
+    return false;
+  }
+  Messages arrived = inbox.take();
+  for (const Message& message : arrived) {
+    if (const auto* const submit = std::get_if<SubmitMessage>(&message))
+      shared_->admission.take(submit->arrival.request.client);
+  }
+  shared_->stats.waiting = shared_->admission.waiting();
+  taken_.splice(taken_.end(), arrived);
+  cancels_now_ = inbox.cancels_all();
+  const auto submits = std::ranges::count_if(
+      taken_, [](const Message& each) { return std::holds_alternative<SubmitMessage>(each); });
+  inbox.trim_cancels(scheduler_.requests() + static_cast<std::size_t>(submits));
+  return true;
+}
+
+bool EngineThread::finished_locked() const {
+  return shared_->inbox.finished() && taken_.empty() && scheduler_.empty();
+}
+
+bool EngineThread::run_once() {
+  while (!taken_.empty()) {
+    Messages first;
+    first.splice(first.end(), taken_, taken_.begin());
+    std::visit([this](auto& each) { handle(each); }, first.front());
+  }
+  if (cancels_now_) scheduler_.cancel_all();
+  bool idle = true;
+  if (!dead_) {
+    const auto step = scheduler_.step([this] { publish(false); });
+    if (!step.ok()) die(step.error());
+    idle = !step.ok() || *step == Scheduler::Step::idle;
+  }
+  if (!idle) return false;
+  publish(true);
+  return !works_ahead();
+}
+
+bool EngineThread::works_ahead() {
+  if (dead_) return false;
+  const auto details = [] { return std::string("graphs of steps are captured"); };
+  const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::work_ahead, details);
+  Result<bool> worked = false;
+  // Later steps prepare themselves what is missing.
+  if (!within_memory([&] { worked = collaborators_.executor->work_ahead(); }).ok()) return false;
+  if (!worked.ok()) die(worked.error());
+  return worked.ok() && *worked;
+}
+
+void EngineThread::handle(SubmitMessage& message) {
+  if (dead_ || message.error) {
+    tell_failure(*message.arrival.sink, dead_ ? *dead_ : *message.error);
+    return;
+  }
+  scheduler_.submit(std::move(message.arrival));
+}
+
+void EngineThread::handle(const CancelMessage& message) {
+  scheduler_.cancel(message.request, message.choice, message.kept);
+}
+
+void EngineThread::handle(LoadMessage& message) {
+  const Result<Engine::Done> done = within_memory([&] { return announcing(message.done); });
+  if (!done.ok()) return message.done(done.error());
+  if (message.hold) return scheduler_.residency().hold(message.spec, message.replace, *done);
+  scheduler_.residency().load(message.spec, message.replace, *done);
+}
+
+void EngineThread::handle(SettleMessage& message) {
+  const Result<Engine::Done> done = within_memory([&] { return announcing(message.done); });
+  if (!done.ok()) return message.done(done.error());
+  scheduler_.residency().settle(message.name, message.hold == Replica::Hold::enter, *done);
+}
+
+void EngineThread::handle(UnloadMessage& message) {
+  const Result<Engine::Done> done = within_memory([&] { return announcing(message.done); });
+  if (!done.ok()) return message.done(done.error());
+  scheduler_.residency().unload(message.name, *done);
+  publish_adapters();
+}
+
+Engine::Done EngineThread::announcing(Engine::Done done) {
+  return [this, answer = std::move(done)](Result<void> result) {
+    publish_adapters();
+    answer(std::move(result));
+  };
+}
+
+void EngineThread::die(const Error& error) {
+  if (!within_memory([&] { dead_ = error; }).ok()) dead_ = out_of_memory_error();
+  {
+    const std::lock_guard held(shared_->lock);
+    shared_->inbox.fail(error);
+  }
+  // Publishes the failure first, so that a client that learns of it finds the engine broken.
+  scheduler_.fail_all(error);
+  scheduler_.residency().give_up(error);
+}
+
+void EngineThread::publish(bool idle) {
+  const bool due = collaborators_.clock->now() - described_ >= describe_every;
+  if (scheduler_.adapters_changed() || due || idle || unpublished_) publish_adapters();
+  const std::lock_guard held(shared_->lock);
+  Stats& stats = shared_->stats;
+  scheduler_.fill(stats);
+  stats.grammars = collaborators_.samplers->grammar_stats();
+  stats.refused_queue = shared_->admission.refused();
+  shared_->admission.publish({.running = stats.running,
+                              .waiting = stats.waiting,
+                              .waiting_by_client = &scheduler_.waiting_queue().by_client(),
+                              .changes = scheduler_.waiting_queue().changes()});
+}
+
+void EngineThread::publish_adapters() {
+  unpublished_ = !within_memory([this] { describe_adapters(); }).ok();
+}
+
+void EngineThread::describe_adapters() {
+  described_ = collaborators_.clock->now();
+  scheduler_.count_by_adapter();
+  AdapterDirectory::Changes changes = AdapterDirectory::changes_of(scheduler_.residency());
+  scheduler_.residency().forget_changes();
+  AdapterDirectory::Changes before;  // freed without the lock
+  const std::lock_guard held(shared_->lock);
+  before = shared_->directory.apply(std::move(changes));
+}
+
+}  // namespace motley::engine
