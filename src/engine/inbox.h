@@ -52,8 +52,8 @@ class Inbox {
   bool withdraw(RequestId request);
   // The message is complete. False: the request was withdrawn.
   bool submit(RequestId request, Messages& message);
-  // `message` has memory for one, or is empty: then the cancel takes what a place brought. Once a
-  // request has used that it allocates, and does nothing if memory is short.
+  // `message` has memory for one, or is empty: then the cancel takes the memory that a place
+  // brought. If none is left it allocates, and does nothing if memory is short.
   [[nodiscard]] SamplerFactory::Abandon cancel(const CancelMessage& cancel, Messages& message);
   void post(Messages& message) { messages_.splice(messages_.end(), message); }
   // The adapter store or a sampler has news.
