@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <system_error>
 #include <tuple>
 #include <unistd.h>
@@ -20,8 +19,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::local::stream_protocol;
 using Failure = boost::system::error_code;
-
-constexpr std::size_t longest_path = sizeof(sockaddr_un::sun_path) - 1;
 
 std::optional<struct stat> look_at(const std::filesystem::path& path) {
   struct stat found{};
@@ -70,9 +67,9 @@ Result<void> clear(const std::filesystem::path& path) {
 }  // namespace
 
 Result<SocketFile> SocketFile::listen(const std::filesystem::path& path, Acceptor& acceptor) {
-  if (path.empty() || path.native().size() > longest_path)
+  if (path.empty() || path.native().size() > max_socket_path_bytes)
     return Error(ErrorCode::invalid_argument,
-                 cat("the path of a Unix socket has 1 to ", longest_path, " bytes, not ",
+                 cat("the path of a Unix socket has 1 to ", max_socket_path_bytes, " bytes, not ",
                      path.native().size()),
                  "", "give a shorter one");
   constexpr std::string_view place = "give a path in a folder that this user may write in";

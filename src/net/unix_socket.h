@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <sys/un.h>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -9,6 +11,9 @@
 #include "base/result.h"
 
 namespace motley::net {
+
+// The longest path of a Unix socket.
+inline constexpr std::size_t max_socket_path_bytes = sizeof(sockaddr_un::sun_path) - 1;
 
 // Accepts streams of any kind.
 using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;

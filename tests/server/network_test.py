@@ -71,6 +71,16 @@ class Network(tiny_model.Case):
         self.assertFalse(path.exists())
         self.assertRegex(server.lines(), rf"peer=unix:user:{os.getuid()}:pid:{os.getpid()} client=user:{os.getuid()} ")
 
+    def test_the_programs_own_clients_reach_a_unix_socket(self):
+        server = self.start("--listen", f"unix:{self.folder / 'asked'}")
+        for words in (("ask", server.url, "hello", "--max-tokens", "3"),
+                      ("bench", "--url", server.url, "--requests", "4", "--concurrency", "2",
+                       "--prompt-tokens", "4", "--output-tokens", "3", "--vocabulary", "130")):
+            ended = subprocess.run([MOTLEY, *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual(ended.returncode, 0, ended.stderr + ended.stdout)
+        self.assertEqual(server.end(), 0)
+        self.assertIn(" path=/v1/chat/completions status=200 ", server.lines())
+
     def test_a_unix_socket_and_a_port_serve_together(self):
         path = self.folder / "both"
         server = self.start("--port", "0", "--listen", f"unix:{path}")

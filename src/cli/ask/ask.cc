@@ -16,10 +16,10 @@
 #include "base/json/json.h"
 #include "base/system/clock.h"
 #include "cli/ask/side_by_side.h"
+#include "cli/client/api_client.h"
+#include "cli/client/event_reader.h"
+#include "cli/client/metrics_page.h"
 #include "cli/command.h"
-#include "cli/http/event_reader.h"
-#include "cli/http/http_client.h"
-#include "cli/http/metrics_page.h"
 #include "cli/options/model_settings.h"
 #include "cli/signals.h"
 
@@ -32,7 +32,7 @@ constexpr auto frame_time = std::chrono::milliseconds(40);
 constexpr std::size_t max_voices = 64;
 
 struct Settings {
-  ServerUrl server;
+  net::ServerUrl server;
   std::string prompt;
   std::vector<std::string> voices;  // none: all
   std::int64_t max_tokens = 0;
@@ -43,7 +43,7 @@ struct Settings {
 
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings;
-  MOTLEY_TRY(settings.server, ServerUrl::parse(arguments.positional(0)));
+  MOTLEY_TRY(settings.server, net::ServerUrl::parse(arguments.positional(0)));
   settings.prompt = arguments.positional(1);
   const auto voices = arguments.values("--to");
   settings.voices.assign(voices.begin(), voices.end());
@@ -130,9 +130,9 @@ void hear_chunk(Voice& voice, const json::Object& chunk) {
   voice.cut_off |= reason == "length";
 }
 
-asio::awaitable<void> listen(HttpClient& server, std::string request, Voice& voice) {
+asio::awaitable<void> listen(ApiClient& server, std::string request, Voice& voice) {
   EventReader events([&](const json::Object& chunk) { hear_chunk(voice, chunk); });
-  HttpClient::Take take = [&](std::string_view piece) { return events.read(piece); };
+  ApiClient::Take take = [&](std::string_view piece) { return events.read(piece); };
   const Result<void> read =
       co_await server.post("/v1/chat/completions", std::move(request), std::move(take));
   voice.tokens = events.tokens().value_or(voice.tokens);
@@ -146,7 +146,7 @@ asio::awaitable<void> listen(HttpClient& server, std::string request, Voice& voi
 // What the server's metrics show of the work.
 class Watch {
  public:
-  explicit Watch(HttpClient& server) : server_(server) {}
+  explicit Watch(ApiClient& server) : server_(server) {}
 
   // Polls the server's batch size during the answers. Servers without metrics are supported.
   asio::awaitable<void> look() {
@@ -181,7 +181,7 @@ class Watch {
     names_ = names;
   }
 
-  HttpClient& server_;
+  ApiClient& server_;
   bool looking_ = false;
   std::optional<double> first_steps_;
   double steps_ = 0;
@@ -252,7 +252,7 @@ void run_to_end(asio::io_context& context, asio::awaitable<void> work) {
   context.run();
 }
 
-asio::awaitable<void> get_page(HttpClient& server, std::string path, Result<std::string>& page) {
+asio::awaitable<void> get_page(ApiClient& server, std::string path, Result<std::string>& page) {
   page = co_await server.get(std::move(path));
 }
 
@@ -270,7 +270,7 @@ Result<void> run_ask(const Arguments& arguments, Output output) {
   MOTLEY_TRY(Settings settings, read_settings(arguments));
   const HeldSignals signals;
   asio::io_context context{1};
-  HttpClient server(context, settings.server);
+  ApiClient server(settings.server);
   std::vector<std::string> ids = settings.voices;
   if (ids.empty()) {
     Result<std::string> page = std::string();
@@ -317,17 +317,17 @@ Result<void> run_ask(const Arguments& arguments, Output output) {
 
 Command ask_command() {
   return {
-      .spec =
-          {.name = "ask",
-           .summary = "asks a running server's base and adapters at once, side by side",
-           .positionals = {"URL", "PROMPT"},
-           .options = {{"--to", "ID", "who answers; again for more (base and adapters)", true},
-                       {"--max-tokens", "N", "of an answer (128)"},
-                       {"--temperature", "X", "0 is greedy (as the model says)"},
-                       {"--seed", "N", "the same answers again"},
-                       {"--plain", "", "answers one behind the other, as without a terminal"}},
-           .examples = {"motley ask http://127.0.0.1:8000 money",
-                        "motley ask http://127.0.0.1:8000 money --to demo --to cynic --seed 1"}},
+      .spec = {.name = "ask",
+               .summary = "asks a running server's base and adapters at once, side by side",
+               .positionals = {"URL", "PROMPT"},
+               .options = {{"--to", "ID", "who answers; again for more (base and adapters)", true},
+                           {"--max-tokens", "N", "of an answer (128)"},
+                           {"--temperature", "X", "0 is greedy (as the model says)"},
+                           {"--seed", "N", "the same answers again"},
+                           {"--plain", "", "answers one behind the other, as without a terminal"}},
+               .examples = {"motley ask http://127.0.0.1:8000 money",
+                            "motley ask http://127.0.0.1:8000 money --to demo --to cynic --seed 1",
+                            "motley ask unix:/run/motley/socket money"}},
       .run = run_ask,
       .logs = false};
 }

@@ -201,7 +201,7 @@ std::string describe(const LoadShape& shape, std::size_t adapters) {
 
 Result<void> load_url(const Arguments& arguments, const Settings& settings, Output output) {
   UrlTarget::Options options;
-  MOTLEY_TRY(options.url, ServerUrl::parse(*arguments.value("--url")));
+  MOTLEY_TRY(options.url, net::ServerUrl::parse(*arguments.value("--url")));
   if (const std::string* const name = arguments.value("--name")) options.model = *name;
   if (const std::string* const text = arguments.value("--vocabulary")) {
     MOTLEY_TRY(options.vocabulary, parse_number(*text, "--vocabulary", 1, 1 << 24));
@@ -336,7 +336,8 @@ bool asks_for_load(const Arguments& arguments) {
 
 std::vector<OptionSpec> load_option_specs() {
   return {
-      {"--url", "URL", "a server that speaks OpenAI's protocol, and all of its adapters"},
+      {"--url", "URL",
+       "a server with OpenAI's protocol, and all of its adapters; or unix:PATH of its socket"},
       {"--concurrency", "LIST", "requests that are always under way (8)"},
       {"--rate", "LIST", "requests a second on average, each on its own (Poisson)"},
       {"--requests", "N", "of each load (200)"},

@@ -11,8 +11,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "base/json/json.h"
-#include "cli/http/event_reader.h"
-#include "cli/http/http_client.h"
+#include "cli/client/api_client.h"
+#include "cli/client/event_reader.h"
 
 namespace motley::cli {
 namespace {
@@ -69,7 +69,7 @@ class UrlTarget::Client {
   explicit Client(const Options& options)
       : options_(options),
         work_(context_.get_executor()),
-        http_(context_, options.url, options.key),
+        api_(options.url, options.key),
         thread_([this] { context_.run(); }) {}
   ~Client() {
     work_.reset();
@@ -83,7 +83,7 @@ class UrlTarget::Client {
     std::promise<Result<std::string>> answer;
     asio::co_spawn(
         context_,
-        [&]() -> asio::awaitable<void> { answer.set_value(co_await http_.get("/v1/models")); },
+        [&]() -> asio::awaitable<void> { answer.set_value(co_await api_.get("/v1/models")); },
         asio::detached);
     MOTLEY_TRY(const std::string body, answer.get_future().get());
     MOTLEY_TRY(models_, read_models(body, options_.model));
@@ -119,9 +119,9 @@ class UrlTarget::Client {
     EventReader events([&](const json::Object& event) {
       if (has_text(event)) observer.token();
     });
-    HttpClient::Take take = [&](std::string_view piece) { return events.read(piece); };
+    ApiClient::Take take = [&](std::string_view piece) { return events.read(piece); };
     const Result<void> read =
-        co_await http_.post("/v1/completions", std::move(body), std::move(take));
+        co_await api_.post("/v1/completions", std::move(body), std::move(take));
     if (!read.ok()) {
       observer.ended(read.error());
     } else if (!events.done()) {
@@ -136,7 +136,7 @@ class UrlTarget::Client {
   Models models_;
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  HttpClient http_;
+  ApiClient api_;
   std::thread thread_;  // last: it uses all of the above
 };
 

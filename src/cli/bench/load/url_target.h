@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "cli/bench/load/run.h"
-#include "cli/http/server_url.h"
+#include "net/server_url.h"
 
 namespace motley::cli {
 
@@ -15,7 +15,7 @@ namespace motley::cli {
 class UrlTarget final : public LoadTarget {
  public:
   struct Options {
-    ServerUrl url;
+    net::ServerUrl url;
     std::string key;                   // sent as a bearer token unless empty
     std::optional<std::string> model;  // the base; nothing: the first model in the server's list
     // Prompts are lists of token ids below this, which every tokenizer has.

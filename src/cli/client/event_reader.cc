@@ -1,4 +1,4 @@
-#include "cli/http/event_reader.h"
+#include "cli/client/event_reader.h"
 
 #include <algorithm>
 

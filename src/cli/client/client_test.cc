@@ -1,19 +1,16 @@
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/http/event_reader.h"
-#include "cli/http/http_client.h"
-#include "cli/http/metrics_page.h"
-#include "cli/http/server_url.h"
+#include "cli/client/api_client.h"
+#include "cli/client/event_reader.h"
+#include "cli/client/metrics_page.h"
 
 namespace motley::cli {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(EventReader, ReadsPiecesCutAnywhere) {
@@ -38,19 +35,6 @@ TEST(EventReader, ReadsPiecesCutAnywhere) {
   EXPECT_THAT(events.read("data: {\"error\": {\"message\": \"device lost\"}}\n").error().message(),
               HasSubstr("device lost"));
   EXPECT_FALSE(events.read("data: {\n").ok());
-}
-
-TEST(ServerUrl, IsTakenApart) {
-  const auto parts = [](std::string_view text) {
-    const ServerUrl url = ServerUrl::parse(text).value();
-    return std::vector{url.host, url.port, url.prefix};
-  };
-  EXPECT_THAT(parts("http://localhost:8000"), ElementsAre("localhost", "8000", ""));
-  EXPECT_THAT(parts("http://a.example/some/path/"), ElementsAre("a.example", "80", "/some/path"));
-  EXPECT_THAT(parts("http://[::1]:9/"), ElementsAre("::1", "9", ""));
-  for (const char* wrong :
-       {"https://a", "localhost:8000", "http://", "http://:80", "http://a:b", "http://a:70000"})
-    EXPECT_FALSE(ServerUrl::parse(wrong).ok()) << wrong;
 }
 
 TEST(Metrics, AreFoundByTheirWholeNames) {

@@ -1,12 +1,15 @@
-#include "cli/http/server_url.h"
+#include "net/server_url.h"
 
 #include <charconv>
 #include <cstdint>
 
 #include "base/cat.h"
+#include "net/unix_socket.h"
 
-namespace motley::cli {
+namespace motley::net {
 namespace {
+
+constexpr std::string_view unix_scheme = "unix:";
 
 Error wrong_url(std::string_view text, std::string fix) {
   return {ErrorCode::invalid_argument,
@@ -15,12 +18,21 @@ Error wrong_url(std::string_view text, std::string fix) {
           std::move(fix)};
 }
 
+Result<ServerUrl> parse_unix(std::string_view text) {
+  ServerUrl url{.unix_socket = text.substr(unix_scheme.size())};
+  if (url.unix_socket.empty()) return wrong_url(text, "write unix:PATH");
+  if (url.unix_socket.native().size() > max_socket_path_bytes)
+    return wrong_url(text, cat("the path has at most ", max_socket_path_bytes, " bytes"));
+  return url;
+}
+
 }  // namespace
 
 Result<ServerUrl> ServerUrl::parse(std::string_view text) {
   constexpr std::string_view scheme = "http://";
+  if (text.starts_with(unix_scheme)) return parse_unix(text);
   if (text.starts_with("https://")) return wrong_url(text, "TLS is not spoken; use http://");
-  if (!text.starts_with(scheme)) return wrong_url(text, "write http://HOST:PORT");
+  if (!text.starts_with(scheme)) return wrong_url(text, "write http://HOST:PORT or unix:PATH");
   std::string_view rest = text.substr(scheme.size());
   ServerUrl url;
   if (const std::size_t slash = rest.find('/'); slash != rest.npos) {
@@ -42,9 +54,24 @@ Result<ServerUrl> ServerUrl::parse(std::string_view text) {
     rest = rest.substr(0, colon);
   }
   if (rest.starts_with('[') && rest.ends_with(']')) rest = rest.substr(1, rest.size() - 2);
-  if (rest.empty()) return wrong_url(text, "write http://HOST:PORT");
+  if (rest.empty()) return wrong_url(text, "write http://HOST:PORT or unix:PATH");
   url.host = rest;
   return url;
 }
 
-}  // namespace motley::cli
+std::string ServerUrl::authority() const {
+  if (!unix_socket.empty()) return "localhost";
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return cat(ipv6 ? "[" : "", host, ipv6 ? "]:" : ":", port);
+}
+
+std::string ServerUrl::shown() const {
+  return unix_socket.empty() ? cat("http://", authority()) : cat(unix_scheme, unix_socket.native());
+}
+
+Error ServerUrl::failed(std::string_view doing, std::string_view why) const {
+  return {ErrorCode::io, cat("can't ", doing, ": ", why), shown(),
+          "check the address, and that the server runs"};
+}
+
+}  // namespace motley::net

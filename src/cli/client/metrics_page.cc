@@ -1,4 +1,4 @@
-#include "cli/http/metrics_page.h"
+#include "cli/client/metrics_page.h"
 
 #include <charconv>
 #include <string>
