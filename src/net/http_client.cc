@@ -118,8 +118,7 @@ struct HttpClient::Exchange {
   std::optional<Parser> parser = {};
 };
 
-HttpClient::HttpClient(asio::io_context& context, ServerUrl url)
-    : context_(context), url_(std::move(url)) {}
+HttpClient::HttpClient(ServerUrl url) : url_(std::move(url)) {}
 HttpClient::~HttpClient() = default;
 
 asio::awaitable<Result<void>> HttpClient::connect(Exchange& exchange) {

@@ -8,15 +8,14 @@
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
 
 #include "base/result.h"
 #include "net/server_url.h"
 
 namespace motley::net {
 
-// Concurrent requests to one server, on connections that are reused. Runs on the thread of the
-// context.
+// Concurrent requests to one server, on connections that are reused. All are sent on one executor,
+// of one thread; its context must outlive the client.
 class HttpClient {
  public:
   struct Request {
@@ -32,7 +31,7 @@ class HttpClient {
   // Receives a body piece by piece; its error ends the request.
   using Take = std::function<Result<void>(std::string_view piece)>;
 
-  HttpClient(boost::asio::io_context& context, ServerUrl url);
+  explicit HttpClient(ServerUrl url);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -51,7 +50,6 @@ class HttpClient {
   boost::asio::awaitable<Result<void>> begin(Exchange& exchange);
   boost::asio::awaitable<Result<void>> read_body(Exchange& exchange, const Take& take);
 
-  boost::asio::io_context& context_;
   ServerUrl url_;
   std::vector<std::shared_ptr<Line>> idle_;
 };

@@ -44,7 +44,6 @@ class ScriptedServer {
     asio::co_spawn(context_, accept(), asio::detached);
   }
 
-  asio::io_context& context() { return context_; }
   ServerUrl url() const { return ServerUrl::parse(cat("unix:", file_.path().native())).value(); }
   // As they came, each with its body.
   const std::vector<std::string>& requests() const { return requests_; }
@@ -111,7 +110,7 @@ std::string whole(int status, std::string_view body) {
 
 TEST(HttpClient, SendsRequestsOverOneConnection) {
   ScriptedServer server({{{whole(200, "one")}}, {{whole(201, "two")}}});
-  HttpClient client(server.context(), server.url());
+  HttpClient client(server.url());
   const HttpClient::Answer first = server.ask(client, {.path = "/a?b=c"});
   EXPECT_EQ(first.status, 200);
   EXPECT_EQ(first.body, "one");
@@ -135,7 +134,7 @@ TEST(HttpClient, ReadsBodiesHoweverTheyEnd) {
       {{whole(200, "")}},
       {{"HTTP/1.1 200 OK\r\n\r\n", "to the ", "end"}, true},
   });
-  HttpClient client(server.context(), server.url());
+  HttpClient client(server.url());
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "abcd");
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, large);
   EXPECT_EQ(server.ask(client, {.path = "/"}).status, 200);
@@ -147,7 +146,7 @@ TEST(HttpClient, TakesNoAnswerForThatOfAnotherRequest) {
   ScriptedServer server({{{"HTTP/1.1 100 Continue\r\n\r\n", whole(200, "one")}},
                          {{cat(whole(200, "two"), whole(200, "nobody asked"))}},
                          {{whole(200, "three")}}});
-  HttpClient client(server.context(), server.url());
+  HttpClient client(server.url());
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "two");
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "three");
@@ -156,7 +155,7 @@ TEST(HttpClient, TakesNoAnswerForThatOfAnotherRequest) {
 
 TEST(HttpClient, GivesTheBodyOfA200InPieces) {
   ScriptedServer server({{{whole(200, "hello")}}, {{whole(404, "none")}}, {{whole(200, "again")}}});
-  HttpClient client(server.context(), server.url());
+  HttpClient client(server.url());
   std::string taken;
   const HttpClient::Take take = [&](std::string_view piece) -> Result<void> {
     taken += piece;
@@ -172,7 +171,7 @@ TEST(HttpClient, GivesTheBodyOfA200InPieces) {
 
 TEST(HttpClient, ReplacesAConnectionThatTheServerHasClosed) {
   ScriptedServer server({{{whole(200, "one")}, true}, {{whole(200, "two")}}});
-  HttpClient client(server.context(), server.url());
+  HttpClient client(server.url());
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "two");
   EXPECT_EQ(server.connections(), 2);
@@ -182,11 +181,11 @@ TEST(HttpClient, SaysWhatIsWrongWithTheServer) {
   ScriptedServer server({{{}, true},
                          {{"SSH-2.0\r\n\r\n"}},
                          {{"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n", "cut"}, true}});
-  HttpClient client(server.context(), server.url());
+  HttpClient client(server.url());
   EXPECT_THAT(server.ask(client, {.path = "/"}).body, HasSubstr("can't ask the server"));
   EXPECT_THAT(server.ask(client, {.path = "/"}).body, HasSubstr("can't ask the server"));
   EXPECT_THAT(server.ask(client, {.path = "/"}).body, HasSubstr("can't read the answer"));
-  HttpClient lost(server.context(), ServerUrl::parse("unix:/nowhere/socket").value());
+  HttpClient lost(ServerUrl::parse("unix:/nowhere/socket").value());
   EXPECT_THAT(
       server.ask(lost, {.path = "/"}).body,
       HasSubstr("can't reach the server: No such file or directory (unix:/nowhere/socket)"));
@@ -196,8 +195,8 @@ TEST(HttpClient, ReachesPortsToo) {
   asio::io_context context;
   asio::ip::tcp::acceptor acceptor(context, {asio::ip::address_v4::loopback(), 0});
   HttpClient client(
-      context, ServerUrl::parse(cat("http://127.0.0.1:", acceptor.local_endpoint().port(), "/base"))
-                   .value());
+      ServerUrl::parse(cat("http://127.0.0.1:", acceptor.local_endpoint().port(), "/base"))
+          .value());
   std::string request;
   asio::co_spawn(
       context,

@@ -270,7 +270,7 @@ Result<void> run_ask(const Arguments& arguments, Output output) {
   MOTLEY_TRY(Settings settings, read_settings(arguments));
   const HeldSignals signals;
   asio::io_context context{1};
-  ApiClient server(context, settings.server);
+  ApiClient server(settings.server);
   std::vector<std::string> ids = settings.voices;
   if (ids.empty()) {
     Result<std::string> page = std::string();

@@ -1,7 +1,5 @@
 #include "cli/client/api_client.h"
 
-#include <utility>
-
 #include "base/cat.h"
 #include "base/json/json.h"
 

@@ -2,9 +2,9 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
 
 #include "base/result.h"
 #include "net/http_client.h"
@@ -12,14 +12,15 @@
 
 namespace motley::cli {
 
-// Concurrent requests to one server with OpenAI's protocol. Runs on the thread of the context.
+// Concurrent requests to one server with OpenAI's protocol; as of a net::HttpClient, on one
+// executor.
 class ApiClient {
  public:
   using Take = net::HttpClient::Take;
 
   // `key` is sent as a bearer token unless it is empty.
-  ApiClient(boost::asio::io_context& context, net::ServerUrl url, std::string key = {})
-      : http_(context, std::move(url)), key_(std::move(key)) {}
+  explicit ApiClient(net::ServerUrl url, std::string key = {})
+      : http_(std::move(url)), key_(std::move(key)) {}
 
   // The body of a page.
   boost::asio::awaitable<Result<std::string>> get(std::string path);

@@ -69,7 +69,7 @@ class UrlTarget::Client {
   explicit Client(const Options& options)
       : options_(options),
         work_(context_.get_executor()),
-        api_(context_, options.url, options.key),
+        api_(options.url, options.key),
         thread_([this] { context_.run(); }) {}
   ~Client() {
     work_.reset();
