@@ -52,6 +52,13 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
+  // Of all prompts that began, whether they came to their end or not.
+  engine::Usage usage() const {
+    engine::Usage usage = transcript_.usage_at_start();
+    usage.completion_tokens = transcript_.usage().completion_tokens;
+    return usage;
+  }
+
   asio::awaitable<void> run() {
     if (const Result<void> submitted = submit(); !submitted.ok()) {
       cancel_all();
@@ -117,10 +124,10 @@ class Generation {
   }
 
   void log_counts() {
-    const engine::Usage& start = transcript_.usage_at_start();
-    exchange_.log_field({"prompt_tokens", start.prompt_tokens});
-    exchange_.log_field({"cached_tokens", start.cached_tokens});
-    exchange_.log_field({"completion_tokens", transcript_.usage().completion_tokens});
+    const engine::Usage all = usage();
+    exchange_.log_field({"prompt_tokens", all.prompt_tokens});
+    exchange_.log_field({"cached_tokens", all.cached_tokens});
+    exchange_.log_field({"completion_tokens", all.completion_tokens});
     if (exchange_.gone()) return exchange_.log_field({"end", "cancelled"});
     if (failure()) return exchange_.log_field({"end", "error"});
     exchange_.log_field({"end", ended_stop_ && ended_length_ ? "stop,length"
@@ -271,17 +278,18 @@ class Generation {
 
 }  // namespace
 
-asio::awaitable<void> run_generation(Exchange& exchange, engine::Engine& engine,
-                                     GenerationPlan plan, std::string_view base,
-                                     MemoryBudget::Share share) {
+asio::awaitable<engine::Usage> run_generation(Exchange& exchange, engine::Engine& engine,
+                                              GenerationPlan plan, std::string_view base,
+                                              MemoryBudget::Share share) {
   auto transcript =
       serving::Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices);
   if (!transcript.ok()) {
     co_await exchange.send(plan.write_error(transcript.error(), exchange.request().id));
-    co_return;
+    co_return engine::Usage();
   }
   Generation generation(exchange, engine, plan, base, *std::move(transcript), share);
   co_await generation.run();
+  co_return generation.usage();
 }
 
 }  // namespace motley::server

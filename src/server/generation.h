@@ -13,9 +13,10 @@ namespace motley::server {
 
 // Runs a plan on the engine and sends the answer, whole or as a stream. A client that disconnects
 // cancels the work. `share` has taken the plan's charge; it grows with what is kept of the answer,
-// and is released when that has been sent. `base`: the base model's id.
-boost::asio::awaitable<void> run_generation(Exchange& exchange, engine::Engine& engine,
-                                            GenerationPlan plan, std::string_view base,
-                                            MemoryBudget::Share share);
+// and is released when that has been sent. `base`: the base model's id. Returns
+// the tokens of all that ran.
+boost::asio::awaitable<engine::Usage> run_generation(Exchange& exchange, engine::Engine& engine,
+                                                     GenerationPlan plan, std::string_view base,
+                                                     MemoryBudget::Share share);
 
 }  // namespace motley::server

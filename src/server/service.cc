@@ -246,6 +246,7 @@ asio::awaitable<void> Service::metrics(Exchange& exchange) {
                                    .used_bytes = budget_.used_bytes(),
                                    .limit_bytes = budget_.max_bytes()});
   if (options_.http_stats) page += http_metrics(options_.http_stats());
+  page += holder_metrics(holder_counts_.snapshot());
   page += process_metrics(options_.watchdog);
   co_await exchange.send(text_response("plain; version=0.0.4", std::move(page)));
 }
@@ -357,11 +358,19 @@ asio::awaitable<Result<void>> Service::bring_adapters(
 
 asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationPlan> planning) {
   const InAnswer counted(begun_, answering_);
+  const engine::Usage usage = co_await answer_generation(exchange, planning);
+  constexpr int no_room = 429;
+  if (const auto& holder = exchange.request().holder)
+    holder_counts_.count(holder->name, usage, exchange.status() == no_room);
+}
+
+asio::awaitable<engine::Usage> Service::answer_generation(Exchange& exchange,
+                                                          Planning<GenerationPlan> planning) {
   const std::string client = exchange.request().client();
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   MemoryBudget::Share share(budget_, client);
-  if (exchange.gone()) co_return;
+  if (exchange.gone()) co_return engine::Usage();
   if (planned.ok()) log_model(exchange, *planned);
   Result<void> admitted =
       planned.ok() ? charge(*planned, exchange.request(), share) : planned.error();
@@ -369,15 +378,15 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
     const std::vector<lora::ScaledAdapter> named = planned->requests.front().adapters;
     admitted = co_await bring_adapters(exchange, named);
   }
-  if (exchange.gone()) co_return;
+  if (exchange.gone()) co_return engine::Usage();
   const ErrorWriter write_error = error_writer(exchange.request().path);
   if (!admitted.ok()) {
     co_await exchange.send(write_error(admitted.error(), exchange.request().id));
-    co_return;
+    co_return engine::Usage();
   }
   say(planned->notices, exchange);
-  co_await run_generation(exchange, engine_, *std::move(planned), options_.planner.base,
-                          std::move(share));
+  co_return co_await run_generation(exchange, engine_, *std::move(planned), options_.planner.base,
+                                    std::move(share));
 }
 
 asio::awaitable<void> Service::load_adapter(Exchange& exchange) {

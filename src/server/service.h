@@ -21,6 +21,7 @@
 #include "server/http/exchange.h"
 #include "server/http/http_stats.h"
 #include "server/http/memory_budget.h"
+#include "server/metrics/holder_counts.h"
 #include "server/metrics/metrics.h"
 #include "server/routes/request_admission.h"
 #include "server/routes/route_table.h"
@@ -118,6 +119,8 @@ class Service : public RouteHandlers {
   template <class Plan>
   using Planning = Result<Plan> (GenerationPlanner::*)(const json::Value&, const Asked&) const;
   Answer generate(Exchange& exchange, Planning<GenerationPlan> planning);
+  boost::asio::awaitable<engine::Usage> answer_generation(Exchange& exchange,
+                                                          Planning<GenerationPlan> planning);
   template <class Plan>
   boost::asio::awaitable<Result<Plan>> plan(Exchange& exchange, Planning<Plan> planning);
   boost::asio::awaitable<Result<TokenizePlan>> tokens(Exchange& exchange,
@@ -137,6 +140,7 @@ class Service : public RouteHandlers {
   GenerationPlanner planner_;
   std::int64_t started_;  // seconds since the epoch
   HttpCounts counts_;
+  HolderCounts holder_counts_;
   std::atomic<std::uint64_t> begun_{0};
   std::atomic<std::int64_t> answering_{0};
   SharedLoads shared_loads_;

@@ -71,7 +71,7 @@ TEST(Generation, ThatFindsNoMemoryIsCancelledAndHearsNoMoreOfItsClient) {
   asio::co_spawn(
       context,
       run_generation(exchange, engine, std::move(plan), "base", MemoryBudget::Share(budget, "a")),
-      [&](const std::exception_ptr& why) { thrown = why; });
+      [&](const std::exception_ptr& why, const engine::Usage&) { thrown = why; });
   context.run();
   EXPECT_THROW(std::rethrow_exception(thrown), std::bad_alloc);
   EXPECT_FALSE(exchange.would_notice());

@@ -49,6 +49,17 @@ class Holders : public testing::Test {
   TestServer server{{.holders = std::string(holders), .adapter_loading = true}};
 };
 
+TEST_F(Holders, AreCountedByTheirNames) {
+  const auto page = [&] { return server.ask(get("/metrics")).body; };
+  EXPECT_THAT(page(), Not(HasSubstr("motley_holder_")));
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(complete("k-team", "base").status, 200);
+  ASSERT_EQ(complete("k-base", "other").status, 404);
+  EXPECT_THAT(page(), HasSubstr("motley_holder_requests_total{holder=\"team\"} 2\n"));
+  EXPECT_THAT(page(), HasSubstr("motley_holder_generated_tokens_total{holder=\"team\"} 2\n"));
+  EXPECT_THAT(page(), HasSubstr("motley_holder_requests_total{holder=\"base-only\"} 1\n"));
+  EXPECT_THAT(page(), HasSubstr("motley_holder_requests_refused_total{holder=\"team\"} 0\n"));
+}
+
 TEST_F(Holders, SeeAndUseTheAdaptersOfTheirKeys) {
   EXPECT_THAT(listed("k-team"), testing::UnorderedElementsAre("base", "team-a", "shared"));
   EXPECT_THAT(listed("k-base"), ElementsAre("base"));
