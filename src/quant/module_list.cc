@@ -58,7 +58,7 @@ Result<ModuleList::Entry> ModuleList::read_entry(const std::string& text, Dialec
     const bool is_class = dialect == Dialect::compressed_tensors && text == "Linear";
     return Entry{.dialect = dialect, .kind = is_class ? Kind::linear : Kind::name, .text = text};
   }
-  auto pattern = NamePattern::compile(std::string_view(text).substr(3));
+  auto pattern = text::NamePattern::compile(std::string_view(text).substr(3));
   if (!pattern.ok()) return std::move(pattern).error().within(cat("quantization_config, ", where));
   return Entry{
       .dialect = dialect, .kind = Kind::pattern, .text = text, .pattern = *std::move(pattern)};

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/json/json.h"
-#include "base/name_pattern.h"
 #include "base/result.h"
+#include "text/name_pattern.h"
 
 namespace motley::quant {
 
@@ -48,7 +48,7 @@ class ModuleList {
     Dialect dialect;
     Match::Kind kind;
     std::string text;
-    NamePattern pattern = {};
+    text::NamePattern pattern = {};
 
     bool matches(std::string_view module) const;
   };

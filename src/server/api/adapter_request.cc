@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/system/files.h"
 #include "engine/adapter_name.h"
+#include "server/api/fields/field_limits.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/generation_fields.h"
 #include "serving/prompts/path_redaction.h"
@@ -17,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view path_field = "lora_path";
-constexpr std::size_t longest_path = 4096;
 
 Result<std::string> read_name(Fields& fields) {
   MOTLEY_TRY(auto name, fields.string("lora_name"));
@@ -84,7 +84,7 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
   LoadAdapterRequest request;
   MOTLEY_TRY(request.spec.name, read_name(fields));
   MOTLEY_TRY(const auto path, fields.string(path_field));
-  if (!path || path->empty() || path->size() > longest_path ||
+  if (!path || path->empty() || path->size() > field_limits::lora_path.most ||
       path->find('\0') != std::string::npos)
     return Error(ErrorCode::invalid_argument, "not a path", std::string(path_field),
                  "give the path of an adapter's folder");

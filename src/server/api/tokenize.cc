@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 #include "server/api/generation_plan.h"
 
 // Routes that convert text to tokens and tokens to text.
@@ -10,7 +11,7 @@ namespace motley::server {
 namespace {
 
 // For a text, regardless of the model's context.
-constexpr std::int64_t max_tokens = 2'000'000;
+constexpr auto max_tokens = static_cast<std::int64_t>(field_limits::tokenized.most);
 
 constexpr std::array<std::string_view, 1> own_fields = {"return_token_strs"};
 

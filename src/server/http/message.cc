@@ -13,11 +13,11 @@ HttpResponse text_response(std::string_view content_type, std::string body) {
 }
 
 bool is_request_id(std::string_view text) {
-  constexpr std::size_t longest = 128;
-  return !text.empty() && text.size() <= longest && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.' || c == ':';
-  });
+  return !text.empty() && text.size() <= max_request_id_bytes &&
+         std::ranges::all_of(text, [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '-' || c == '_' || c == '.' || c == ':';
+         });
 }
 
 }  // namespace motley::server

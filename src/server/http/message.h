@@ -90,6 +90,7 @@ struct HeadVerdict {
 HttpResponse json_response(std::string body);
 HttpResponse text_response(std::string_view content_type, std::string body);
 
+inline constexpr std::size_t max_request_id_bytes = 128;
 // Whether a client's id may be used in our headers and logs: 1 to 128 letters, digits, '-', '_',
 // '.' and ':'.
 bool is_request_id(std::string_view text);

@@ -75,7 +75,7 @@ class Reader {
 
   // Calls read(value, place) for each member of an object of patterns.
   template <class Number, class Read>
-  Result<void> patterns(std::string_view key, PatternMap<Number>& into, MatchBudget* budget,
+  Result<void> patterns(std::string_view key, PatternMap<Number>& into, text::MatchBudget* budget,
                         Read read) const {
     const json::Value* value = find(key);
     if (value == nullptr) return {};
@@ -189,7 +189,7 @@ Result<Config> parse_adapter_config(std::string_view text, std::string_view wher
   MOTLEY_TRY_VOID(refuse_kinds(reader));
 
   Config config;
-  config.budget = std::make_shared<MatchBudget>(match_steps);
+  config.budget = std::make_shared<text::MatchBudget>(match_steps);
   for (const std::string_view key : {"r", "lora_alpha"}) {
     if (reader.find(key) == nullptr) return reader.bad(key, "is missing, and has no default here");
   }

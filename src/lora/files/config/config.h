@@ -34,7 +34,7 @@ struct Config {
   bool ties_weights = false;                 // ensure_weight_tying
   BColumns b_columns = BColumns::automatic;  // Unsloth's marker
   // Shared by all patterns of a load; null if there are none.
-  std::shared_ptr<MatchBudget> budget;
+  std::shared_ptr<text::MatchBudget> budget;
   std::string peft_version;  // empty where the file has none
 
   std::int64_t rank_of(std::string_view module) const;

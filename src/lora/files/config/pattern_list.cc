@@ -44,7 +44,7 @@ Result<void> PatternList::add(std::string_view text) {
       return Error(ErrorCode::unsupported,
                    cat("more than ", max_expressions, " regular expressions, or than ",
                        max_expression_bytes, " bytes of them"));
-    MOTLEY_TRY(NamePattern pattern, NamePattern::compile(text));
+    MOTLEY_TRY(text::NamePattern pattern, text::NamePattern::compile(text));
     states_ += pattern.nodes();
     if (states_ > max_states)
       return Error(ErrorCode::unsupported, "regular expressions that are too large together");

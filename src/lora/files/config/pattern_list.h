@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/name_pattern.h"
 #include "base/result.h"
+#include "text/name_pattern.h"
 
 namespace motley::lora {
 
@@ -28,7 +28,7 @@ class PatternList {
   PatternList() : nodes_(1) {}
 
   // `spender` names searches here in the budget; null: nothing is counted.
-  void count_in(MatchBudget* budget, std::string_view spender) {
+  void count_in(text::MatchBudget* budget, std::string_view spender) {
     budget_ = budget;
     spender_ = spender;
   }
@@ -55,10 +55,10 @@ class PatternList {
 
   std::size_t size_ = 0;
   std::vector<Node> nodes_;
-  std::vector<std::pair<std::size_t, NamePattern>> others_;  // by place
+  std::vector<std::pair<std::size_t, text::NamePattern>> others_;  // by place
   std::size_t expression_bytes_ = 0;
   std::size_t states_ = 0;
-  MatchBudget* budget_ = nullptr;
+  text::MatchBudget* budget_ = nullptr;
   std::string_view spender_;
   mutable std::string last_name_;
   mutable std::optional<std::size_t> last_match_;
@@ -68,7 +68,7 @@ class PatternList {
 template <class T>
 class PatternMap {
  public:
-  void count_in(MatchBudget* budget, std::string_view spender) {
+  void count_in(text::MatchBudget* budget, std::string_view spender) {
     patterns_.count_in(budget, spender);
   }
   Result<void> add(std::string_view pattern, T value) {

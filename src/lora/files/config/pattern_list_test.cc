@@ -50,10 +50,10 @@ TEST(PatternList, AgreesWithTheExpressionsOneByOne) {
   };
   for (int round = 0; round < 200; ++round) {
     PatternList list;
-    std::vector<NamePattern> alone;
+    std::vector<text::NamePattern> alone;
     for (int i = 0; i < 12; ++i) {
       const std::string pattern = pick(i % 4 == 3 ? "ab.*" : "ab.", 1, 4);
-      auto compiled = NamePattern::compile(pattern);
+      auto compiled = text::NamePattern::compile(pattern);
       if (!compiled.ok()) continue;
       list.add(pattern).value();
       alone.push_back(*std::move(compiled));
@@ -104,7 +104,7 @@ TEST(PatternList, HoldsSoManyExpressionsOfSoManyStates) {
 
 TEST(PatternList, SearchesStopWhereTheBudgetEnds) {
   PatternList list;
-  MatchBudget budget(1'000'000);
+  text::MatchBudget budget(1'000'000);
   list.count_in(&budget, "rank_pattern");
   for (int i = 0; i < 2000; ++i) list.add(cat(".*x", i)).value();
   int searches = 0;
@@ -120,7 +120,7 @@ TEST(PatternList, SearchesStopWhereTheBudgetEnds) {
 // Dots match any character, so a trie may have a path for every subset of a name's letters.
 TEST(PatternList, WaysThroughTheTreeAreCounted) {
   PatternList list;
-  MatchBudget budget(100'000);
+  text::MatchBudget budget(100'000);
   list.count_in(&budget, "alpha_pattern");
   for (int ways = 0; ways < 1 << 14; ++ways) {
     std::string pattern;

@@ -43,8 +43,8 @@ Result<std::optional<Names>> read_names(const json::Object& members, std::string
 }
 
 // Matches whole names; nothing if motley cannot run the expression.
-std::optional<NamePattern> whole(std::string_view text) {
-  auto pattern = NamePattern::compile(cat("^(?:", text, ")$"));
+std::optional<text::NamePattern> whole(std::string_view text) {
+  auto pattern = text::NamePattern::compile(cat("^(?:", text, ")$"));
   if (!pattern.ok()) return std::nullopt;
   return *std::move(pattern);
 }
@@ -84,7 +84,7 @@ bool NameList::names(std::string_view module) const {
 }
 
 Result<Targets> Targets::parse(const json::Object& members, std::string_view where,
-                               MatchBudget* budget) {
+                               text::MatchBudget* budget) {
   Targets targets;
   targets.budget_ = budget;
   MOTLEY_TRY_VOID(targets.parse_modules(members, where));
@@ -119,7 +119,7 @@ Result<void> Targets::parse_modules(const json::Object& members, std::string_vie
   return {};
 }
 
-bool Targets::matches(const NamePattern& pattern, std::string_view name,
+bool Targets::matches(const text::NamePattern& pattern, std::string_view name,
                       std::string_view field) const {
   if (budget_ != nullptr) budget_->charge(field);
   return pattern.matches_end(name, budget_);
@@ -176,7 +176,7 @@ bool Targets::in_layers(std::string_view module, ModulePlace place) const {
   if (!by_layer_) return true;
   if (layer_words_.empty()) return layers_.contains(place.layer) || layers_.contains(place.expert);
   // The first pattern that is followed by a number decides.
-  for (const NamePattern& pattern : layer_words_) {
+  for (const text::NamePattern& pattern : layer_words_) {
     bool decides = false;
     std::string_view before;
     std::string_view left = module;

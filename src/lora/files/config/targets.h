@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/json/json.h"
-#include "base/name_pattern.h"
 #include "base/result.h"
+#include "text/name_pattern.h"
 
 namespace motley::lora {
 
@@ -50,7 +50,7 @@ class Targets {
   // `members` is the configuration's object. The cost of names() is counted in the budget, if there
   // is one; it must outlive the targets.
   static Result<Targets> parse(const json::Object& members, std::string_view where,
-                               MatchBudget* budget = nullptr);
+                               text::MatchBudget* budget = nullptr);
 
   Kind kind() const { return kind_; }
   bool names(std::string_view module, ModulePlace place) const;
@@ -60,7 +60,8 @@ class Targets {
   bool names_by_last_word(std::string_view module) const;
 
  private:
-  bool matches(const NamePattern& pattern, std::string_view name, std::string_view field) const;
+  bool matches(const text::NamePattern& pattern, std::string_view name,
+               std::string_view field) const;
   Result<void> parse_modules(const json::Object& members, std::string_view where);
   Result<void> parse_layers(const json::Object& members, std::string_view where);
   bool excludes(std::string_view module) const;
@@ -68,14 +69,14 @@ class Targets {
 
   Kind kind_ = Kind::none;
   NameList modules_;
-  std::optional<NamePattern> pattern_;
+  std::optional<text::NamePattern> pattern_;
   NameList excluded_;
-  std::optional<NamePattern> excluded_pattern_;
+  std::optional<text::NamePattern> excluded_pattern_;
   std::vector<std::string> saved_;
   bool by_layer_ = false;
   std::set<std::int64_t> layers_;
-  std::vector<NamePattern> layer_words_;  // what precedes a layer's number; empty: any word
-  MatchBudget* budget_ = nullptr;
+  std::vector<text::NamePattern> layer_words_;  // what precedes a layer's number; empty: any word
+  text::MatchBudget* budget_ = nullptr;
 };
 
 }  // namespace motley::lora

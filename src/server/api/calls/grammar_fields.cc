@@ -4,13 +4,12 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 
 namespace motley::server {
 namespace {
 
 using Kind = grammar::Spec::Kind;
-
-constexpr std::size_t max_alternatives = 1000;
 
 // vLLM's first form: {"structures": [{"begin", "schema", "end"}], "triggers"}.
 Result<json::Value> triggered_tags(Fields& fields) {
@@ -33,7 +32,7 @@ Result<json::Value> triggered_tags(Fields& fields) {
         {"begin", *begin}, {"content", std::move(content)}, {"end", end.value_or("")}});
   }
   json::Array triggers;
-  MOTLEY_TRY(auto words, fields.strings("triggers", max_alternatives));
+  MOTLEY_TRY(auto words, fields.strings("triggers", field_limits::guided_choices.most));
   for (std::string& word : words) triggers.emplace_back(std::move(word));
   json::Object format{
       {"type", "triggered_tags"}, {"triggers", std::move(triggers)}, {"tags", std::move(tags)}};
@@ -108,7 +107,7 @@ Result<std::optional<grammar::Spec>> read_schema(Fields& fields, std::string_vie
 
 // One of several texts, as a grammar.
 Result<std::optional<grammar::Spec>> read_choice(Fields& fields, std::string_view key) {
-  MOTLEY_TRY(const auto choices, fields.strings(key, max_alternatives));
+  MOTLEY_TRY(const auto choices, fields.strings(key, field_limits::guided_choices.most));
   if (choices.empty()) return std::optional<grammar::Spec>();
   std::string grammar = "root ::= ";
   for (std::size_t i = 0; i < choices.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include "base/cat.h"
 #include "server/api/chat/old_functions.h"
+#include "server/api/fields/field_limits.h"
 #include "server/api/fields/fields.h"
 #include "serving/prompts/content_text.h"
 #include "text/chat/chat_request.h"
@@ -13,17 +14,14 @@
 namespace motley::server {
 namespace {
 
-constexpr std::size_t max_messages = 10'000;
-constexpr std::size_t max_tools = 1000;
-constexpr std::size_t longest_template = std::size_t{256} << 10;  // bytes
-
 Result<void> check_messages(const json::Value* messages) {
   if (messages == nullptr)
     return wrong("no messages", "messages", "give a list of {\"role\", \"content\"}");
   MOTLEY_TRY(const json::Array* const list, messages->as_array("messages"));
   if (list->empty()) return wrong("no messages", "messages", "give at least one");
-  if (list->size() > max_messages)
-    return wrong(cat(list->size(), " messages"), "messages", cat("give at most ", max_messages));
+  if (list->size() > field_limits::messages.most)
+    return wrong(cat(list->size(), " messages"), "messages",
+                 cat("give at most ", field_limits::messages.most));
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string place = cat("messages[", i, "]");
     MOTLEY_TRY(const json::Object* const message, (*list)[i].as_object(place));
@@ -53,8 +51,9 @@ Result<void> check_documents(const json::Value* documents) {
 // The names of the functions in `tools`.
 Result<std::vector<std::string>> read_tools(const json::Value& tools) {
   MOTLEY_TRY(const json::Array* const list, tools.as_array("tools"));
-  if (list->size() > max_tools)
-    return wrong(cat(list->size(), " tools"), "tools", cat("give at most ", max_tools));
+  if (list->size() > field_limits::tools.most)
+    return wrong(cat(list->size(), " tools"), "tools",
+                 cat("give at most ", field_limits::tools.most));
   std::vector<std::string> names;
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string place = cat("tools[", i, "]");
@@ -217,9 +216,9 @@ Result<void> read_rendering(Fields& fields, const ApiContext& context,
   if (!context.request_templates)
     return Error(ErrorCode::unsupported, "templates in requests are not taken here",
                  "chat_template", "leave it out; --allow-request-templates lets them in");
-  if (request.chat_template->size() > longest_template)
+  if (request.chat_template->size() > field_limits::chat_template.most)
     return wrong(cat("a template of ", request.chat_template->size(), " bytes"), "chat_template",
-                 cat("give at most ", longest_template));
+                 cat("give at most ", field_limits::chat_template.most));
   return {};
 }
 

@@ -3,15 +3,13 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 
 namespace motley::server {
 namespace {
 
 using Prompt = CompletionRequest::Prompt;
 
-constexpr std::size_t max_prompts = 1024;
-constexpr std::size_t max_sequences = 4096;  // prompts times choices
-constexpr std::size_t max_all_tokens = 2'000'000;
 constexpr std::int64_t default_max_tokens = 16;
 
 class PromptReader {
@@ -27,9 +25,9 @@ class PromptReader {
       return Error(ErrorCode::invalid_argument, "an empty list", "prompt", "give a prompt");
     if (list->front().if_string() == nullptr && list->front().if_array() == nullptr)
       return one(from_ids(*list, "prompt"));
-    if (list->size() > max_prompts)
+    if (list->size() > field_limits::prompts.most)
       return Error(ErrorCode::invalid_argument, cat(list->size(), " prompts"), "prompt",
-                   cat("give at most ", max_prompts));
+                   cat("give at most ", field_limits::prompts.most));
     std::vector<Prompt> prompts;
     std::size_t all_tokens = 0;
     const bool texts = list->front().if_string() != nullptr;
@@ -44,10 +42,11 @@ class PromptReader {
         prompts.push_back(std::move(prompt));
       }
       all_tokens += prompts.back().tokens.size();
-      if (all_tokens > max_all_tokens)
-        return Error(ErrorCode::invalid_argument,
-                     cat("prompts of more than ", max_all_tokens, " tokens together"), "prompt",
-                     "send them in several requests");
+      if (all_tokens > field_limits::prompt_tokens.most)
+        return Error(
+            ErrorCode::invalid_argument,
+            cat("prompts of more than ", field_limits::prompt_tokens.most, " tokens together"),
+            "prompt", "send them in several requests");
     }
     return prompts;
   }
@@ -142,11 +141,12 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   // All other fields are checked before the prompts are tokenised.
   MOTLEY_TRY(request.prompts,
              PromptReader(tokenizer, context, request.fields, request.echo).read(*prompt));
-  if (request.prompts.size() * static_cast<std::size_t>(request.fields.choices) > max_sequences)
+  if (request.prompts.size() * static_cast<std::size_t>(request.fields.choices) >
+      field_limits::sequences.most)
     return Error(
         ErrorCode::invalid_argument,
         cat(request.prompts.size(), " prompts with ", request.fields.choices, " choices each"), "n",
-        cat("ask for at most ", max_sequences, " texts at once"));
+        cat("ask for at most ", field_limits::sequences.most, " texts at once"));
   return request;
 }
 

@@ -5,14 +5,11 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 #include "text/tokenizer.h"
 
 namespace motley::server {
 namespace {
-
-constexpr std::size_t max_words = 1000;
-constexpr std::size_t max_word_bytes = 1000;
-constexpr std::size_t max_tokens = 10'000;  // of all words
 
 // Bans a word's tokens at the begin of a text and after a blank; the latter only if they are
 // different tokens of the same number, as in vLLM.
@@ -30,22 +27,22 @@ Result<void> ban(const text::Tokenizer& tokenizer, std::string_view word,
 
 Result<void> read_bad_words(Fields& fields, const ApiContext& context,
                             engine::SamplingParams& into) {
-  MOTLEY_TRY(const auto words, fields.strings("bad_words", max_words));
+  MOTLEY_TRY(const auto words, fields.strings("bad_words", field_limits::bad_words.most));
   std::size_t tokens = 0;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string place = cat("bad_words[", i, "]");
     const std::size_t begin = words[i].find_first_not_of(" \t\r\n");
     if (begin == std::string::npos) return wrong("an empty word", place, "leave it out");
-    if (words[i].size() > max_word_bytes)
+    if (words[i].size() > field_limits::bad_word_bytes.most)
       return wrong(cat("a word of ", words[i].size(), " bytes"), place,
-                   cat("give at most ", max_word_bytes));
+                   cat("give at most ", field_limits::bad_word_bytes.most));
     if (context.tokenizer == nullptr)
       return Error(ErrorCode::unsupported, "words without a tokenizer", place, "leave them out");
     const std::size_t before = into.banned.size();
     MOTLEY_TRY_VOID(ban(*context.tokenizer, std::string_view(words[i]).substr(begin), into.banned));
     for (const auto& sequence : std::span(into.banned).subspan(before)) tokens += sequence.size();
-    if (tokens > max_tokens)
-      return wrong(cat("the words have more than ", max_tokens,
+    if (tokens > field_limits::bad_word_tokens.most)
+      return wrong(cat("the words have more than ", field_limits::bad_word_tokens.most,
                        " tokens, each word counted with and without a blank before it"),
                    "bad_words", "give fewer words, or shorter ones");
   }

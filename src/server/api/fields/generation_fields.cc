@@ -8,20 +8,16 @@
 #include "engine/adapter_name.h"
 #include "server/api/calls/grammar_fields.h"
 #include "server/api/fields/ban_fields.h"
+#include "server/api/fields/field_limits.h"
 #include "server/api/fields/refused_fields.h"
 #include "server/http/message.h"
 
 namespace motley::server {
 namespace {
 
-constexpr std::size_t max_stops = 16;
-constexpr std::size_t longest_stop = 1000;  // bytes
-constexpr std::size_t max_biases = 1000;
-constexpr std::size_t max_adapters = 16;
 constexpr std::size_t max_id = 200;
 constexpr double max_scale = 1000;
 constexpr double max_bias = 100;
-constexpr std::size_t longest_salt = 256;  // bytes
 constexpr std::int64_t max_count = std::int64_t{1} << 31;
 
 constexpr double any_number = std::numeric_limits<double>::max();
@@ -36,8 +32,9 @@ Result<std::vector<engine::LogitBias>> read_logit_bias(Fields& fields, std::int6
   std::vector<engine::LogitBias> list;
   MOTLEY_TRY(const json::Object* const biases, fields.object("logit_bias"));
   if (biases == nullptr) return list;
-  if (biases->size() > max_biases)
-    return wrong(cat(biases->size(), " biases"), "logit_bias", cat("give at most ", max_biases));
+  if (biases->size() > field_limits::logit_biases.most)
+    return wrong(cat(biases->size(), " biases"), "logit_bias",
+                 cat("give at most ", field_limits::logit_biases.most));
   for (const auto& [key, value] : biases->members()) {
     std::int32_t token = 0;
     const char* const end = key.data() + key.size();
@@ -86,8 +83,9 @@ Result<engine::SamplingParams> read_sampling(Fields& fields, const ApiContext& c
 Result<std::vector<lora::ScaledAdapter>> read_adapters(const Fields& body,
                                                        const json::Value& value) {
   MOTLEY_TRY(const json::Array* const list, value.as_array("adapters"));
-  if (list->size() > max_adapters)
-    return wrong(cat(list->size(), " adapters"), "adapters", cat("give at most ", max_adapters));
+  if (list->size() > field_limits::adapters.most)
+    return wrong(cat(list->size(), " adapters"), "adapters",
+                 cat("give at most ", field_limits::adapters.most));
   std::vector<lora::ScaledAdapter> adapters;
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string place = cat("adapters[", i, "]");
@@ -186,21 +184,22 @@ Result<void> read_names(Fields& fields, GenerationFields& into) {
   into.request_id = id.value_or("");
   MOTLEY_TRY(const auto salt, fields.string("cache_salt"));
   into.cache_salt = salt.value_or("");
-  if (into.cache_salt.size() > longest_salt)
+  if (into.cache_salt.size() > field_limits::cache_salt.most)
     return wrong(cat("a salt of ", into.cache_salt.size(), " bytes"), "cache_salt",
-                 cat("use at most ", longest_salt));
+                 cat("use at most ", field_limits::cache_salt.most));
   return {};
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> read_stop_strings(Fields& fields, std::string_view key) {
-  MOTLEY_TRY(std::vector<std::string> stops, fields.strings(key, max_stops));
+  MOTLEY_TRY(std::vector<std::string> stops, fields.strings(key, field_limits::stops.most));
   for (const std::string& stop : stops) {
-    if (stop.empty() || stop.size() > longest_stop)
+    if (stop.empty() || stop.size() > field_limits::stop_bytes.most)
       return wrong(stop.empty() ? std::string("an empty stop string")
                                 : cat("a stop string of ", stop.size(), " bytes"),
-                   std::string(key), cat("give strings of 1 to ", longest_stop, " bytes"));
+                   std::string(key),
+                   cat("give strings of 1 to ", field_limits::stop_bytes.most, " bytes"));
   }
   return stops;
 }

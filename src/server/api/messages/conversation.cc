@@ -7,11 +7,10 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 
 namespace motley::server {
 namespace {
-
-constexpr std::size_t max_messages = 10'000;
 
 json::Value text_part(std::string text) {
   return json::Object{{"type", "text"}, {"text", std::move(text)}};
@@ -47,8 +46,9 @@ class Reader {
       return wrong("no messages", "messages", "give a list of {\"role\", \"content\"}");
     MOTLEY_TRY(const json::Array* const list, value->as_array("messages"));
     if (list->empty()) return wrong("no messages", "messages", "give at least one");
-    if (list->size() > max_messages)
-      return wrong(cat(list->size(), " messages"), "messages", cat("give at most ", max_messages));
+    if (list->size() > field_limits::messages.most)
+      return wrong(cat(list->size(), " messages"), "messages",
+                   cat("give at most ", field_limits::messages.most));
     for (std::size_t i = 0; i < list->size(); ++i)
       MOTLEY_TRY_VOID(read_message((*list)[i], cat("messages[", i, "]")));
     const json::Object& last = *chat_.back().if_object();

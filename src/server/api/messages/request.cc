@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 #include "server/api/fields/fields.h"
 #include "server/api/messages/conversation.h"
 
 namespace motley::server {
 namespace {
-
-constexpr std::size_t max_tools = 1000;
 
 // A tool in the form of chats.
 Result<json::Object> read_tool(const Fields& body, const json::Value& value,
@@ -47,8 +46,9 @@ Result<json::Array> read_tools(Fields& body) {
   const json::Value* const value = body.take("tools");
   if (value == nullptr) return tools;
   MOTLEY_TRY(const json::Array* const list, value->as_array("tools"));
-  if (list->size() > max_tools)
-    return wrong(cat(list->size(), " tools"), "tools", cat("give at most ", max_tools));
+  if (list->size() > field_limits::tools.most)
+    return wrong(cat(list->size(), " tools"), "tools",
+                 cat("give at most ", field_limits::tools.most));
   for (std::size_t i = 0; i < list->size(); ++i) {
     MOTLEY_TRY(json::Object tool, read_tool(body, (*list)[i], cat("tools[", i, "]")));
     tools.emplace_back(std::move(tool));

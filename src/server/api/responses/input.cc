@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 
 namespace motley::server {
 namespace {
 
-constexpr std::size_t max_items = 10'000;
 constexpr std::string_view list_place = "messages[";
 
 // The string at a required key.
@@ -206,8 +206,9 @@ Result<ResponsesConversation> read_responses_input(Fields& fields) {
     return wrong("an input that is neither text nor a list of items", "input",
                  "give a string or a list");
   if (items->empty()) return wrong("no items", "input", "give at least one");
-  if (items->size() > max_items)
-    return wrong(cat(items->size(), " items"), "input", cat("give at most ", max_items));
+  if (items->size() > field_limits::messages.most)
+    return wrong(cat(items->size(), " items"), "input",
+                 cat("give at most ", field_limits::messages.most));
   for (std::size_t i = 0; i < items->size(); ++i) MOTLEY_TRY_VOID(reader.read((*items)[i], i));
   reader.end_turn();
   if (reader.conversation.messages.empty())

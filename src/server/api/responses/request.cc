@@ -6,13 +6,12 @@
 
 #include "base/cat.h"
 #include "server/api/calls/grammar_fields.h"
+#include "server/api/fields/field_limits.h"
 #include "server/api/fields/fields.h"
 #include "server/api/responses/tools.h"
 
 namespace motley::server {
 namespace {
-
-constexpr std::size_t max_includes = 100;
 
 // Refuses fields that require the server to store something.
 Result<void> refuse_what_is_kept(Fields& fields) {
@@ -42,7 +41,7 @@ Result<void> read_length(Fields& fields, GenerationFields& into) {
 }
 
 Result<void> read_logprobs(Fields& fields, int most, engine::SamplingParams& sampling) {
-  MOTLEY_TRY(const auto include, fields.strings("include", max_includes));
+  MOTLEY_TRY(const auto include, fields.strings("include", field_limits::includes.most));
   MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, most));
   sampling.top_logprobs = static_cast<std::int32_t>(top.value_or(0));
   sampling.logprobs = sampling.top_logprobs > 0 ||

@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "server/api/fields/field_limits.h"
 
 namespace motley::server {
 namespace {
-
-constexpr std::size_t max_tools = 1000;
 
 struct Function {
   std::string name;
@@ -101,8 +100,9 @@ Result<Choice> read_allowed(const Fields& body, const json::Object& object, cons
   const json::Value* const value = fields.take("tools");
   if (value == nullptr) return wrong("no tools", place, "list those that are allowed");
   MOTLEY_TRY(const json::Array* const list, value->as_array(place));
-  if (list->size() > max_tools)
-    return wrong(cat(list->size(), " tools"), place, cat("give at most ", max_tools));
+  if (list->size() > field_limits::tools.most)
+    return wrong(cat(list->size(), " tools"), place,
+                 cat("give at most ", field_limits::tools.most));
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string each = cat(place, "[", i, "]");
     MOTLEY_TRY(const json::Object* const tool, (*list)[i].as_object(each));
@@ -141,8 +141,9 @@ Result<ResponsesTools> read_responses_tools(Fields& fields, ChatCompletionReques
   std::vector<Function> functions;
   if (const json::Value* const tools = fields.take("tools")) {
     MOTLEY_TRY(const json::Array* const list, tools->as_array("tools"));
-    if (list->size() > max_tools)
-      return wrong(cat(list->size(), " tools"), "tools", cat("give at most ", max_tools));
+    if (list->size() > field_limits::tools.most)
+      return wrong(cat(list->size(), " tools"), "tools",
+                   cat("give at most ", field_limits::tools.most));
     functions.reserve(list->size());
     for (std::size_t i = 0; i < list->size(); ++i) {
       MOTLEY_TRY(Function function, read_function(fields, (*list)[i], cat("tools[", i, "]")));

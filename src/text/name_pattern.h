@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace motley {
+namespace motley::text {
 
 // A shared budget of work for matching, in steps of a few nanoseconds. Once it is spent, results
 // are meaningless.
@@ -80,4 +80,4 @@ class NamePattern {
   std::string literal_;  // occurs in every match
 };
 
-}  // namespace motley
+}  // namespace motley::text

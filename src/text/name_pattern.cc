@@ -1,4 +1,4 @@
-#include "base/name_pattern.h"
+#include "text/name_pattern.h"
 
 #include <map>
 #include <optional>
@@ -7,7 +7,7 @@
 #include "base/cat.h"
 #include "base/check.h"
 
-namespace motley {
+namespace motley::text {
 
 namespace {
 
@@ -527,4 +527,4 @@ bool NamePattern::matches_start(std::string_view name) const {
   return PatternRun(*this, name, looks, nullptr).accepts({.start = start_});
 }
 
-}  // namespace motley
+}  // namespace motley::text

@@ -1,10 +1,10 @@
-#include "base/name_pattern.h"
+#include "text/name_pattern.h"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
-namespace motley {
+namespace motley::text {
 namespace {
 
 bool matches(std::string_view pattern, std::string_view name) {
@@ -99,4 +99,4 @@ TEST(NamePattern, RefusesWhatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace motley
+}  // namespace motley::text
