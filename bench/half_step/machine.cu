@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/cuda/primitives/launch.cuh"
 #include "machine.h"
 #include "pipeline.cuh"
 #include "world.h"
 
-namespace motley::bench::half_step {
+namespace motley::bench::HALF_STEP_NAMESPACE {
 namespace {
 
 constexpr int read_threads = 512;
@@ -43,6 +44,60 @@ __global__ void hold(unsigned* held, std::uint64_t ns) {
     while (clock_ns() - begin < ns) __nanosleep(1000);
   }
   __syncthreads();
+}
+
+// ---- a foreign kernel ----
+constexpr int foreign_threads = 128;
+constexpr int foreign_vectors = 20;  // of a thread: 5.4 MB in all
+constexpr int foreign_steps = 1088;  // four instructions of 16 bytes each: 70 KB
+
+__global__ void __launch_bounds__(foreign_threads) run_foreign(const uint4* data, float* out) {
+  kernels::cuda::launch_dependents();
+  kernels::cuda::wait_for_previous_grid();
+  const std::size_t thread = std::size_t{blockIdx.x} * foreign_threads + threadIdx.x;
+  const std::size_t count = std::size_t{gridDim.x} * foreign_threads;
+  float v[4] = {1, 2, 3, 4};
+#pragma unroll 4
+  for (int i = 0; i < foreign_vectors; ++i) {
+    const uint4 words = __ldcs(data + thread + i * count);
+    v[i % 4] += __uint_as_float((words.x ^ words.y ^ words.z ^ words.w) & 0x3FFFFFFF);
+  }
+#pragma unroll
+  for (int i = 0; i < foreign_steps; ++i) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      v[k] = fmaf(v[k], 0.5F + static_cast<float>(4 * i + k) * 1e-4F, v[(k + 1) % 4]);
+  }
+  out[thread] = v[0] + v[1] + v[2] + v[3];
+}
+
+// ---- stale reads ----
+constexpr int stale_threads = 256;
+constexpr int stale_words = 2048;  // of a block's share of `values`: 8 KB are read by all
+constexpr int stale_bytes = 200 << 10;
+
+// values[i] == launch for all i; then, when all blocks have read, launch + 1.
+__global__ void __launch_bounds__(stale_threads)
+    read_and_write(unsigned* values, unsigned* arrived, unsigned launch, bool weak,
+                   unsigned* stale) {
+  kernels::cuda::launch_dependents();
+  kernels::cuda::wait_for_previous_grid();
+  unsigned bad = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < stale_words; i += stale_threads) {
+    const unsigned v = weak ? values[i] : load_relaxed(values + i);
+    if (v != launch) ++bad;
+  }
+  if (bad != 0) atomicAdd(stale, bad);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    atomicAdd(arrived, 1U);
+    const std::uint64_t begin = clock_ns();
+    while (load_relaxed(arrived) < (launch + 1) * gridDim.x && clock_ns() - begin < 200'000'000) {
+    }
+  }
+  __syncthreads();
+  const int own = static_cast<int>(blockIdx.x * stale_threads + threadIdx.x);
+  if (own < stale_words) values[own] = launch + 1;
 }
 
 template <class Work>
@@ -113,4 +168,62 @@ Holder::~Holder() {
   cudaFreeHost(held_);
 }
 
-}  // namespace motley::bench::half_step
+namespace {
+template <class... Parameters, class... Arguments>
+void launch_kernel(void (*kernel)(Parameters...), int blocks, int block_threads, int bytes,
+                   bool programmatic, cudaStream_t stream, Arguments... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(block_threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = programmatic ? 1 : 0;
+  CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+}  // namespace
+
+Foreign::Foreign(int blocks) : blocks_(blocks) {
+  const std::size_t count = static_cast<std::size_t>(blocks) * foreign_threads;
+  const std::size_t bytes = count * foreign_vectors * sizeof(uint4) * 4;
+  CHECK_CUDA(cudaMalloc(&data_, bytes));
+  CHECK_CUDA(cudaMemset(data_, 0, bytes));
+  CHECK_CUDA(cudaMalloc(&out_, count * sizeof(float)));
+  // Else it would not run next to a block that has most of the shared memory.
+  CHECK_CUDA(cudaFuncSetAttribute(run_foreign, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                  cudaSharedmemCarveoutMaxShared));
+}
+Foreign::~Foreign() {
+  cudaFree(data_);
+  cudaFree(out_);
+}
+// Four sets of data in turn, as of other layers.
+void Foreign::launch(int layer, bool programmatic, cudaStream_t stream) const {
+  const std::size_t count = static_cast<std::size_t>(blocks_) * foreign_threads * foreign_vectors;
+  launch_kernel(run_foreign, blocks_, foreign_threads, 0, programmatic, stream,
+                static_cast<const uint4*>(data_ + static_cast<std::size_t>(layer % 4) * count),
+                out_);
+}
+
+StaleReads count_stale_reads(int blocks, bool programmatic, bool weak, int launches) {
+  CHECK_CUDA(cudaFuncSetAttribute(read_and_write, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  stale_bytes));
+  unsigned* words = nullptr;  // values, arrived, stale
+  CHECK_CUDA(cudaMalloc(&words, (stale_words + 64) * sizeof *words));
+  CHECK_CUDA(cudaMemset(words, 0, (stale_words + 64) * sizeof *words));
+  CHECK_CUDA(cudaDeviceSynchronize());
+  for (int i = 0; i < launches; ++i)
+    launch_kernel(read_and_write, blocks, stale_threads, stale_bytes, programmatic, nullptr, words,
+                  words + stale_words, static_cast<unsigned>(i), weak, words + stale_words + 32);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  StaleReads reads;
+  reads.reads = static_cast<long>(launches) * blocks * stale_words;
+  reads.stale = from_device(words + stale_words + 32, 1)[0];
+  CHECK_CUDA(cudaFree(words));
+  return reads;
+}
+
+}  // namespace motley::bench::HALF_STEP_NAMESPACE

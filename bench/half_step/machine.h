@@ -5,7 +5,9 @@
 
 #include <cuda_runtime.h>
 
-namespace motley::bench::half_step {
+#include "shape.h"
+
+namespace motley::bench::HALF_STEP_NAMESPACE {
 
 // Bytes a second of reading `bytes` once with one launch, and of a copy (reads and writes): the
 // best of several.
@@ -27,4 +29,28 @@ class Holder {
   unsigned* held_ = nullptr;  // in the host's memory
 };
 
-}  // namespace motley::bench::half_step
+// A kernel like attention between two half steps: it reads 5 MB and runs through 70 KB of code.
+class Foreign {
+ public:
+  explicit Foreign(int blocks);
+  ~Foreign();
+  Foreign(const Foreign&) = delete;
+  Foreign& operator=(const Foreign&) = delete;
+  void launch(int layer, bool programmatic, cudaStream_t stream) const;
+
+ private:
+  int blocks_;
+  uint4* data_ = nullptr;
+  float* out_ = nullptr;
+};
+
+// Values that a kernel of a chain read and that were not those which the kernel before wrote:
+// `weak` by plain loads, else past the L1 cache. Each kernel reads what the kernel before it wrote
+// in place.
+struct StaleReads {
+  long reads = 0;
+  long stale = 0;
+};
+StaleReads count_stale_reads(int blocks, bool programmatic, bool weak, int launches);
+
+}  // namespace motley::bench::HALF_STEP_NAMESPACE
