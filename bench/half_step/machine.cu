@@ -6,7 +6,7 @@
 #include "pipeline.cuh"
 #include "world.h"
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
+namespace motley::bench::half_step {
 namespace {
 
 constexpr int read_threads = 512;
@@ -50,6 +50,7 @@ __global__ void hold(unsigned* held, std::uint64_t ns) {
 constexpr int foreign_threads = 128;
 constexpr int foreign_vectors = 20;  // of a thread: 5.4 MB in all
 constexpr int foreign_steps = 1088;  // four instructions of 16 bytes each: 70 KB
+constexpr int foreign_sets = 4;      // of data, as of other layers
 
 __global__ void __launch_bounds__(foreign_threads) run_foreign(const uint4* data, float* out) {
   kernels::cuda::launch_dependents();
@@ -71,72 +72,32 @@ __global__ void __launch_bounds__(foreign_threads) run_foreign(const uint4* data
   out[thread] = v[0] + v[1] + v[2] + v[3];
 }
 
-// ---- stale reads ----
-constexpr int stale_threads = 256;
-constexpr int stale_words = 2048;  // of a block's share of `values`: 8 KB are read by all
-constexpr int stale_bytes = 200 << 10;
+}  // namespace
 
-// values[i] == launch for all i; then, when all blocks have read, launch + 1.
-__global__ void __launch_bounds__(stale_threads)
-    read_and_write(unsigned* values, unsigned* arrived, unsigned launch, bool weak,
-                   unsigned* stale) {
-  kernels::cuda::launch_dependents();
-  kernels::cuda::wait_for_previous_grid();
-  unsigned bad = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < stale_words; i += stale_threads) {
-    const unsigned v = weak ? values[i] : load_relaxed(values + i);
-    if (v != launch) ++bad;
-  }
-  if (bad != 0) atomicAdd(stale, bad);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    atomicAdd(arrived, 1U);
-    const std::uint64_t begin = clock_ns();
-    while (load_relaxed(arrived) < (launch + 1) * gridDim.x && clock_ns() - begin < 200'000'000) {
-    }
-  }
-  __syncthreads();
-  const int own = static_cast<int>(blockIdx.x * stale_threads + threadIdx.x);
-  if (own < stale_words) values[own] = launch + 1;
-}
-
-template <class Work>
-double best_rate(double bytes, const Work& work) {
+double read_rate(int blocks) {
+  constexpr std::size_t bytes = std::size_t{4} << 30;
+  unsigned* data = nullptr;
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
+  CHECK_CUDA(cudaMalloc(&data, bytes + sizeof *data));
+  CHECK_CUDA(cudaMemset(data, 1, bytes));
   CHECK_CUDA(cudaEventCreate(&begin));
   CHECK_CUDA(cudaEventCreate(&end));
-  double best = 0;
+  float best_ms = 1e9F;
   for (int i = 0; i < 6; ++i) {
     CHECK_CUDA(cudaEventRecord(begin));
-    work();
+    read_all<<<4 * blocks, read_threads>>>(reinterpret_cast<const uint4*>(data), bytes / 16,
+                                           data + bytes / sizeof *data);
     CHECK_CUDA(cudaEventRecord(end));
     CHECK_CUDA(cudaDeviceSynchronize());
     float ms = 0;
     CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    best = std::max(best, bytes / (static_cast<double>(ms) * 1e-3));
+    best_ms = std::min(best_ms, ms);
   }
   CHECK_CUDA(cudaEventDestroy(begin));
   CHECK_CUDA(cudaEventDestroy(end));
-  return best;
-}
-
-}  // namespace
-
-double read_rate(const void* data, std::size_t bytes, int blocks) {
-  unsigned* out = nullptr;
-  CHECK_CUDA(cudaMalloc(&out, sizeof *out));
-  const double rate = best_rate(static_cast<double>(bytes), [&] {
-    read_all<<<4 * blocks, read_threads>>>(static_cast<const uint4*>(data), bytes / 16, out);
-  });
-  CHECK_CUDA(cudaFree(out));
-  return rate;
-}
-double copy_rate(void* data, std::size_t bytes) {
-  return best_rate(static_cast<double>(bytes), [&] {
-    CHECK_CUDA(cudaMemcpyAsync(data, static_cast<char*>(data) + bytes / 2, bytes / 2,
-                               cudaMemcpyDeviceToDevice));
-  });
+  CHECK_CUDA(cudaFree(data));
+  return static_cast<double>(bytes) / (static_cast<double>(best_ms) * 1e-3);
 }
 double cycles_per_us() {
   long long* out = nullptr;
@@ -168,27 +129,9 @@ Holder::~Holder() {
   cudaFreeHost(held_);
 }
 
-namespace {
-template <class... Parameters, class... Arguments>
-void launch_kernel(void (*kernel)(Parameters...), int blocks, int block_threads, int bytes,
-                   bool programmatic, cudaStream_t stream, Arguments... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(block_threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = programmatic ? 1 : 0;
-  CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, arguments...));
-}
-}  // namespace
-
 Foreign::Foreign(int blocks) : blocks_(blocks) {
   const std::size_t count = static_cast<std::size_t>(blocks) * foreign_threads;
-  const std::size_t bytes = count * foreign_vectors * sizeof(uint4) * 4;
+  const std::size_t bytes = count * foreign_vectors * foreign_sets * sizeof(uint4);
   CHECK_CUDA(cudaMalloc(&data_, bytes));
   CHECK_CUDA(cudaMemset(data_, 0, bytes));
   CHECK_CUDA(cudaMalloc(&out_, count * sizeof(float)));
@@ -200,30 +143,19 @@ Foreign::~Foreign() {
   cudaFree(data_);
   cudaFree(out_);
 }
-// Four sets of data in turn, as of other layers.
 void Foreign::launch(int layer, bool programmatic, cudaStream_t stream) const {
   const std::size_t count = static_cast<std::size_t>(blocks_) * foreign_threads * foreign_vectors;
-  launch_kernel(run_foreign, blocks_, foreign_threads, 0, programmatic, stream,
-                static_cast<const uint4*>(data_ + static_cast<std::size_t>(layer % 4) * count),
-                out_);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks_));
+  config.blockDim = dim3(foreign_threads);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = programmatic ? 1 : 0;
+  const uint4* const data = data_ + static_cast<std::size_t>(layer % foreign_sets) * count;
+  CHECK_CUDA(cudaLaunchKernelEx(&config, run_foreign, data, out_));
 }
 
-StaleReads count_stale_reads(int blocks, bool programmatic, bool weak, int launches) {
-  CHECK_CUDA(cudaFuncSetAttribute(read_and_write, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  stale_bytes));
-  unsigned* words = nullptr;  // values, arrived, stale
-  CHECK_CUDA(cudaMalloc(&words, (stale_words + 64) * sizeof *words));
-  CHECK_CUDA(cudaMemset(words, 0, (stale_words + 64) * sizeof *words));
-  CHECK_CUDA(cudaDeviceSynchronize());
-  for (int i = 0; i < launches; ++i)
-    launch_kernel(read_and_write, blocks, stale_threads, stale_bytes, programmatic, nullptr, words,
-                  words + stale_words, static_cast<unsigned>(i), weak, words + stale_words + 32);
-  CHECK_CUDA(cudaDeviceSynchronize());
-  StaleReads reads;
-  reads.reads = static_cast<long>(launches) * blocks * stale_words;
-  reads.stale = from_device(words + stale_words + 32, 1)[0];
-  CHECK_CUDA(cudaFree(words));
-  return reads;
-}
-
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+}  // namespace motley::bench::half_step

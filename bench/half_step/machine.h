@@ -5,15 +5,11 @@
 
 #include <cuda_runtime.h>
 
-#include "shape.h"
+namespace motley::bench::half_step {
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
-
-// Bytes a second of reading `bytes` once with one launch, and of a copy (reads and writes): the
-// best of several.
-double read_rate(const void* data, std::size_t bytes, int blocks);
-double copy_rate(void* data, std::size_t bytes);
-// Cycles of clock64 in a microsecond, behind some work.
+// Bytes a second of reading 4 GiB once with one launch: the best of several.
+double read_rate(int blocks);
+// Cycles of clock64 in a microsecond, after some work.
 double cycles_per_us();
 
 // Fills the shared memory of `blocks` multiprocessors for `ns`; returns when all are held.
@@ -29,7 +25,8 @@ class Holder {
   unsigned* held_ = nullptr;  // in the host's memory
 };
 
-// A kernel like attention between two half steps: it reads 5 MB and runs through 70 KB of code.
+// A kernel like attention between two half steps: it reads 5.4 MB and runs through 70 KB of code,
+// so that the half step's instructions are fetched anew.
 class Foreign {
  public:
   explicit Foreign(int blocks);
@@ -44,13 +41,4 @@ class Foreign {
   float* out_ = nullptr;
 };
 
-// Values that a kernel of a chain read and that were not those which the kernel before wrote:
-// `weak` by plain loads, else past the L1 cache. Each kernel reads what the kernel before it wrote
-// in place.
-struct StaleReads {
-  long reads = 0;
-  long stale = 0;
-};
-StaleReads count_stale_reads(int blocks, bool programmatic, bool weak, int launches);
-
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+}  // namespace motley::bench::half_step

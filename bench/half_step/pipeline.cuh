@@ -6,7 +6,7 @@
 #include "kernels/cuda/primitives/ptx.cuh"
 #include "shape.h"
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
+namespace motley::bench::half_step {
 
 __device__ inline std::uint64_t clock_ns() {
   std::uint64_t ns;
@@ -18,7 +18,6 @@ __device__ inline std::uint32_t load_relaxed(const std::uint32_t* p) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
-
 // What the launch before wrote is read past the L1 cache, which a programmatic launch need not find
 // empty.
 __device__ inline uint2 load_relaxed(const uint2* p) {
@@ -102,26 +101,25 @@ __device__ inline uint4 load_cells(const uint4* p) {
 __device__ inline void store_cell(std::uint32_t* p, std::uint32_t v) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-// Waits for cells[i * stride], i < count, those for which `is_there` holds.
-template <int count, class IsThere>
-__device__ void read_cells(uint4 (&v)[count], const uint4* cells, int stride, int pause_ns,
-                           Watch& watch, Place place, const IsThere& is_there) {
+__device__ inline bool is_written(const uint4& v) {
+  return v.x != no_value && v.y != no_value && v.z != no_value && v.w != no_value;
+}
+// Waits for cells[i * stride], i < count.
+template <int count>
+__device__ void read_cells(uint4 (&v)[count], const uint4* cells, int stride, Watch& watch,
+                           Place place) {
 #pragma unroll
   for (int i = 0; i < count; ++i) v[i] = load_cells(cells + i * stride);
   for (;;) {
     bool all = true;
 #pragma unroll
-    for (int i = 0; i < count; ++i) all = all && is_there(i, v[i]);
+    for (int i = 0; i < count; ++i) all = all && is_written(v[i]);
     if (all || watch.expired(place)) return;
-    if (pause_ns != 0) __nanosleep(static_cast<unsigned>(pause_ns));
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      if (!is_there(i, v[i])) v[i] = load_cells(cells + i * stride);
+      if (!is_written(v[i])) v[i] = load_cells(cells + i * stride);
     }
   }
-}
-__device__ inline bool is_written(const uint4& v) {
-  return v.x != no_value && v.y != no_value && v.z != no_value && v.w != no_value;
 }
 
 // ---- slots ----
@@ -130,8 +128,9 @@ struct Barriers {
   std::uint64_t empty[max_slots];
 };
 
-// The order in which stages take slots; the producer and the consumers count alike. The stages
-// ahead have the first slots and keep them until the end; the others go round the rest.
+// The order in which stages take slots; the producer and the consumers count alike. The output
+// projection has the first slots, the stages ahead those after them, which they keep until the end;
+// the others go round the rest.
 class Slots {
  public:
   __device__ Slots(unsigned char* memory, Barriers& barriers, int bytes, const HalfStep& p)
@@ -139,12 +138,12 @@ class Slots {
         barriers_(barriers),
         bytes_(bytes),
         count_(p.slots),
-        ahead_(p.rung.ahead),
-        at_(p.rung.ahead) {}
+        ahead_(p.rung.ahead) {}
 
+  __device__ int ahead(int i) const { return wrapped(output_stages + i); }
   __device__ int next() {
-    const int slot = at_;
-    if (++at_ == count_) at_ = ahead_;
+    const int slot = wrapped(wrapped(output_stages + ahead_) + at_);
+    if (++at_ == count_ - ahead_) at_ = 0;
     return slot;
   }
 
@@ -154,9 +153,9 @@ class Slots {
     parity_ ^= 1U << slot;
     return memory_ + slot * bytes_;
   }
-  // By one lane, after the warp's last read of the slot.
-  __device__ void release(int slot) {
-    kernels::cuda::bar_arrive(kernels::cuda::smem_addr(barriers_.empty + slot));
+  __device__ void release(int slot, int lane) {
+    __syncwarp();
+    if (lane == 0) kernels::cuda::bar_arrive(kernels::cuda::smem_addr(barriers_.empty + slot));
   }
   // By one thread: copies `bytes` into the slot when it is empty.
   __device__ void fill(int slot, const unsigned char* from, int bytes, Watch& watch) {
@@ -169,6 +168,7 @@ class Slots {
   }
 
  private:
+  __device__ int wrapped(int slot) const { return slot >= count_ ? slot - count_ : slot; }
   __device__ static void wait(const std::uint64_t* barrier, std::uint32_t parity, Watch& watch,
                               Place place) {
     watch.wait(kernels::cuda::smem_addr(barrier), parity, place);
@@ -179,8 +179,8 @@ class Slots {
   int bytes_;
   int count_;
   int ahead_;
-  int at_;
+  int at_ = 0;
   std::uint32_t parity_ = 0;
 };
 
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+}  // namespace motley::bench::half_step

@@ -2,15 +2,27 @@
 // what it and the consumers have to know about the block's share.
 #pragma once
 
-#include "choose.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
+#include "pipeline.cuh"
+#include "shape.h"
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
+namespace motley::bench::half_step {
 
 constexpr int choice_barrier = 1;
 constexpr int consumer_barrier = 2;
 
-// The stages of the projections that a block has, in the order of their use.
+// Which experts each row chose, and all of them in ascending order.
+template <int rows>
+struct Choice {
+  static constexpr int max_live = rows * chosen;
+  float weights[rows][chosen];
+  signed char slots[rows][experts];  // of an expert among the row's, or -1
+  std::uint32_t live[experts / 32];
+  int count;
+  int list[max_live];
+};
+
+// The stages of q, k and v that a block has, in the order of their use.
 class ProjectionStages {
  public:
   __device__ explicit ProjectionStages(const Weights& w)
@@ -47,86 +59,57 @@ class ProjectionStages {
   int tiles_end_;
 };
 
-template <class Format, int rows, Design design>
+template <class Format, int rows>
 class Producer {
  public:
   __device__ Producer(const HalfStep& p, Slots slots, const Choice<rows>& choice, bool issues)
-      : p_(p),
-        slots_(slots),
-        choice_(choice),
-        issues_(issues),
-        watch_(p),
-        block_(static_cast<int>(blockIdx.x)),
-        blocks_(static_cast<int>(gridDim.x)) {}
+      : p_(p), slots_(slots), choice_(choice), issues_(issues), watch_(p) {}
 
   __device__ void run() {
+    const int block = static_cast<int>(blockIdx.x);
     const ProjectionStages projection(p_.weights);
     const int ahead = min(p_.rung.ahead, projection.count());
-    if (block_ < output_tiles)
-      fill_stages(p_.weights.output, block_ * output_stages, output_stages, stage_bytes);
+    if (block < output_tiles) {
 #pragma unroll 1
-    for (int i = 0; i < ahead; ++i) fill(i, projection.at(i), stage_bytes);
-    // The shared expert is known beforehand. Until the choice, no stage of it is released.
-    const bool has_shared = shared_experts != 0 && design != Design::whole && block_ < slices;
-    const int early = has_shared ? min(slice_stages, p_.slots - p_.rung.ahead) : 0;
-    gate_up_slice(experts, block_, 0, early);
+      for (int i = 0; i < output_stages; ++i)
+        fill(i, p_.weights.output, block * output_stages + i, stage_bytes);
+    }
+#pragma unroll 1
+    for (int i = 0; i < ahead; ++i) fill(slots_.ahead(i), projection.at(i), 0, stage_bytes);
     const bool routes = p_.rung.routes;
     __syncwarp();
     if (routes) kernels::cuda::named_barrier(choice_barrier, threads);
-    const int* const list = routes ? choice_.list : p_.expert_list + 1;
-    const int count = routes ? choice_.count : p_.expert_list[0];
-    if constexpr (design == Design::whole) {
-      whole(list, count);
-    } else {
-      split(list, count, early);
-    }
+    experts_weights(routes ? choice_.list : p_.expert_list + 1,
+                    routes ? choice_.count : p_.expert_list[0]);
 #pragma unroll 1
     for (int i = ahead; i < projection.count(); ++i)
-      fill(slots_.next(), projection.at(i), stage_bytes);
+      fill(slots_.next(), projection.at(i), 0, stage_bytes);
   }
 
  private:
-  __device__ void whole(const int* list, int count) {
+  __device__ void experts_weights(const int* list, int count) {
     const int items = count * gate_up_tiles;
 #pragma unroll 1
-    for (int item = block_; item < items; item += blocks_) {
+    for (int item = static_cast<int>(blockIdx.x); item < items;
+         item += static_cast<int>(gridDim.x)) {
       const int first = (list[item / gate_up_tiles] * gate_up_tiles + item % gate_up_tiles) *
                         Format::gate_up_stages;
-      fill_stages(p_.weights.gate_up, first, Format::gate_up_stages, Format::gate_up_bytes);
+#pragma unroll 1
+      for (int i = 0; i < Format::gate_up_stages; ++i)
+        fill(slots_.next(), p_.weights.gate_up, first + i, Format::gate_up_bytes);
     }
-    if (block_ >= down_tiles) return;
+    if (blockIdx.x >= down_tiles) return;
 #pragma unroll 1
     for (int n = 0; n < count; ++n) {
-      const int first = (list[n] * down_tiles + block_) * Format::down_stages;
-      fill_stages(p_.weights.down, first, Format::down_stages, Format::down_bytes);
+      const int first = (list[n] * down_tiles + static_cast<int>(blockIdx.x)) * Format::down_stages;
+#pragma unroll 1
+      for (int i = 0; i < Format::down_stages; ++i)
+        fill(slots_.next(), p_.weights.down, first + i, Format::down_bytes);
     }
   }
-  // gate_up of each slice one slice ahead of down.
-  __device__ void split(const int* list, int count, int early) {
-    const int items = count * slices;
-#pragma unroll 1
-    for (int item = block_ - blocks_; item < items; item += blocks_) {
-      const int next = item + blocks_;
-      if (next < items)
-        gate_up_slice(list[next / slices], next % slices, item < 0 ? early : 0, slice_stages);
-      if (item >= 0)
-        fill_stages(p_.weights.slices,
-                    (list[item / slices] * slices + item % slices) * Format::slice_stages,
-                    Format::slice_stages, Format::slice_bytes);
-    }
-  }
-  static constexpr int slice_stages = 2 * Format::gate_up_stages;  // of gate_up
-  __device__ void gate_up_slice(int expert, int slice, int begin, int end) {
-    fill_stages(p_.weights.gate_up, (expert * slices + slice) * slice_stages + begin, end - begin,
-                Format::gate_up_bytes);
-  }
-  __device__ void fill_stages(const unsigned char* weights, int first, int count, int bytes) {
-#pragma unroll 1
-    for (int i = 0; i < count; ++i)
-      fill(slots_.next(), weights + static_cast<std::size_t>(first + i) * bytes, bytes);
-  }
-  __device__ void fill(int slot, const unsigned char* from, int bytes) {
-    if (issues_) slots_.fill(slot, from, bytes, watch_);
+  __device__ void fill(int slot, const unsigned char* weights, int stage, int bytes) {
+    if (issues_)
+      slots_.fill(slot, weights + static_cast<std::size_t>(stage) * bytes, bytes, watch_);
   }
 
   const HalfStep& p_;
@@ -134,8 +117,6 @@ class Producer {
   const Choice<rows>& choice_;
   bool issues_;
   Watch watch_;
-  int block_;
-  int blocks_;
 };
 
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+}  // namespace motley::bench::half_step

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <random>
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
+namespace motley::bench::half_step {
 namespace {
 
-constexpr int list_words = 1 + max_rows * chosen + shared_experts;
+constexpr int list_words = 1 + max_rows * chosen;
 
 template <class T>
 T* room(std::size_t count) {
@@ -42,23 +42,20 @@ Runs::Runs(const Instance& instance, int blocks, std::uint64_t limit_ns,
   projections_ = on_device(first_projections_);
   residual_ = on_device(first_residual_);
   cells_ = room<std::uint32_t>(2 * static_cast<std::size_t>(Cells{instance.rows}.words()));
-  parts_ = room<std::uint32_t>(part_words(instance.rows, blocks));
-  log_ = room<std::uint32_t>(layers * static_cast<std::size_t>(Log{instance.rows}.words()));
-  foreign_ = std::make_unique<Foreign>(blocks);
   epoch_ = room<std::uint32_t>(1);
   failure_ = room<std::uint32_t>(1);
   CHECK_CUDA(cudaHostAlloc(&host_failure_, sizeof *host_failure_, cudaHostAllocMapped));
   live_ = room<int>(layers);
   stamps_ = room<long long>(layers * static_cast<std::size_t>(blocks) * stamps);
+  foreign_ = std::make_unique<Foreign>(blocks);
   make_choices();
   reset();
 }
 Runs::~Runs() {
   for (void* data :
        {static_cast<void*>(projections_), static_cast<void*>(residual_), static_cast<void*>(cells_),
-        static_cast<void*>(parts_), static_cast<void*>(log_), static_cast<void*>(epoch_),
-        static_cast<void*>(failure_), static_cast<void*>(logits_), static_cast<void*>(lists_),
-        static_cast<void*>(live_), static_cast<void*>(stamps_)})
+        static_cast<void*>(epoch_), static_cast<void*>(failure_), static_cast<void*>(logits_),
+        static_cast<void*>(lists_), static_cast<void*>(live_), static_cast<void*>(stamps_)})
     cudaFree(data);
   cudaFreeHost(host_failure_);
 }
@@ -67,18 +64,17 @@ void Runs::make_choices() {
   const auto rows = static_cast<std::size_t>(instance_.rows);
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
-  std::vector<float> logits(layers * rows * all_experts);
+  std::vector<float> logits(layers * rows * experts);
   for (float& value : logits) value = normal(random);
   std::vector<int> lists(layers * list_words);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     std::vector<int> all;
     for (std::size_t row = 0; row < rows; ++row) {
-      const auto ids = best_of(logits.data() + (layer * rows + row) * all_experts);
+      const auto ids = best_of(logits.data() + (layer * rows + row) * experts);
       all.insert(all.end(), ids.begin(), ids.end());
     }
     std::sort(all.begin(), all.end());
     all.erase(std::unique(all.begin(), all.end()), all.end());
-    if (shared_experts != 0) all.insert(all.begin(), experts);
     lists[layer * list_words] = static_cast<int>(all.size());
     std::copy(all.begin(), all.end(), lists.begin() + static_cast<long>(layer) * list_words + 1);
   }
@@ -93,9 +89,6 @@ void Runs::reset() {
                         cudaMemcpyHostToDevice));
   CHECK_CUDA(cudaMemset(
       cells_, 0xFF, 2 * static_cast<std::size_t>(Cells{instance_.rows}.words()) * sizeof *cells_));
-  // Parts of an odd launch; the first launch is number 0.
-  CHECK_CUDA(cudaMemset(parts_, 0xFF, part_words(instance_.rows, blocks_) * sizeof *parts_));
-  CHECK_CUDA(cudaMemset(epoch_, 0, sizeof *epoch_));
   CHECK_CUDA(cudaMemset(failure_, 0, sizeof *failure_));
   *host_failure_ = 0;
   CHECK_CUDA(cudaDeviceSynchronize());
@@ -107,23 +100,20 @@ HalfStep Runs::step(int layer, const Run& run) const {
   p.projections = projections_;
   p.residual = residual_;
   p.cells = cells_;
-  p.parts = parts_;
   p.epoch = epoch_;
   p.failure = failure_;
   p.host_failure = host_failure_;
-  p.logits = logits_ + static_cast<std::ptrdiff_t>(layer) * instance_.rows * all_experts;
+  p.logits = logits_ + static_cast<std::ptrdiff_t>(layer) * instance_.rows * experts;
   p.expert_list = lists_ + static_cast<std::ptrdiff_t>(layer) * list_words;
   p.live = live_ + layer;
   if (stamping_) p.stamps = stamps_ + static_cast<std::ptrdiff_t>(layer) * blocks_ * stamps;
-  if (logging_) p.log = log_ + static_cast<std::ptrdiff_t>(layer) * Log{instance_.rows}.words();
   p.limit_ns = limit_ns_;
   p.rung = run.rung;
   return p;
 }
 
 void Runs::launch_layer(int layer, const Run& run, cudaStream_t stream) {
-  if (!run.foreign_only)
-    CHECK_CUDA(launch(instance_, run.design, step(layer, run), blocks_, run.mode, stream));
+  if (!run.foreign_only) CHECK_CUDA(launch(instance_, step(layer, run), blocks_, run.mode, stream));
   if (run.foreign || run.foreign_only)
     foreign_->launch(layer, run.mode == LaunchMode::programmatic, stream);
 }
@@ -196,21 +186,14 @@ Time Runs::measure(const Run& run, int replays) {
   return time;
 }
 
-std::vector<std::uint32_t> Runs::logged_chain(const Run& run, std::string& failure) {
+bool Runs::same_bits(const Run& run, std::vector<float>& wanted) {
   reset();
-  logging_ = true;
   launch_all(run, nullptr);
-  failure = finish(nullptr);
-  logging_ = false;
-  return from_device(log_, layers * static_cast<std::size_t>(Log{instance_.rows}.words()));
-}
-std::vector<std::uint32_t> Runs::logged_layer(int layer, const Run& run, std::string& failure) {
-  logging_ = true;
-  launch_layer(layer, run, nullptr);
-  failure = finish(nullptr);
-  logging_ = false;
-  const auto words = static_cast<std::size_t>(Log{instance_.rows}.words());
-  return from_device(log_ + static_cast<std::size_t>(layer) * words, words);
+  const bool finished = finish(nullptr).empty();
+  std::vector<float> values = residual();
+  for (const Bf16& value : projections()) values.push_back(__bfloat162float(value));
+  if (wanted.empty()) wanted = values;
+  return finished && std::memcmp(values.data(), wanted.data(), values.size() * sizeof(float)) == 0;
 }
 
 std::vector<long long> Runs::stamped_chain(const Run& run) {
@@ -227,4 +210,10 @@ std::vector<Bf16> Runs::projections() const {
 }
 std::vector<float> Runs::residual() const { return from_device(residual_, first_residual_.size()); }
 
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+std::vector<std::uint32_t> Runs::used_cells() const {
+  const std::uint32_t epoch = from_device(epoch_, 1)[0] - 1;  // after the launch
+  const auto words = static_cast<std::size_t>(Cells{instance_.rows}.words());
+  return from_device(cells_ + epoch % 2 * words, words);
+}
+
+}  // namespace motley::bench::half_step

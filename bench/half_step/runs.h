@@ -9,14 +9,13 @@
 #include "machine.h"
 #include "world.h"
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
+namespace motley::bench::half_step {
 
 inline constexpr int layers = 16;
 inline constexpr int weight_sets = 4;
 
 struct Run {
   Rung rung;
-  Design design = Design::split;
   LaunchMode mode = LaunchMode::plain;
   bool in_graph = true;
   bool foreign = false;       // a foreign kernel after each half step
@@ -52,15 +51,16 @@ class Runs {
   std::string finish(cudaStream_t stream);
 
   Time measure(const Run& run, int replays);
-  // What each layer of a chain from the first state logged, `Log` after `Log`.
-  std::vector<std::uint32_t> logged_chain(const Run& run, std::string& failure);
-  // The same of one launch from the present state.
-  std::vector<std::uint32_t> logged_layer(int layer, const Run& run, std::string& failure);
-  // [layers, blocks, stamps]
+  // Whether a chain from the first state ends with the same bits as `wanted`, which the first call
+  // fills.
+  bool same_bits(const Run& run, std::vector<float>& wanted);
+  // Clocks of a chain: [layers, blocks, stamps].
   std::vector<long long> stamped_chain(const Run& run);
 
   std::vector<Bf16> projections() const;
   std::vector<float> residual() const;
+  // The cells that the latest launch used.
+  std::vector<std::uint32_t> used_cells() const;
   void set_limit(std::uint64_t limit_ns) { limit_ns_ = limit_ns; }
 
  private:
@@ -75,8 +75,6 @@ class Runs {
   Bf16* projections_ = nullptr;
   float* residual_ = nullptr;
   std::uint32_t* cells_ = nullptr;
-  std::uint32_t* parts_ = nullptr;
-  std::uint32_t* log_ = nullptr;
   std::uint32_t* epoch_ = nullptr;
   std::uint32_t* failure_ = nullptr;
   std::uint32_t* host_failure_ = nullptr;
@@ -85,10 +83,9 @@ class Runs {
   int* live_ = nullptr;
   long long* stamps_ = nullptr;
   bool stamping_ = false;
-  bool logging_ = false;
   std::unique_ptr<Foreign> foreign_;
   std::vector<Bf16> first_projections_;
   std::vector<float> first_residual_;
 };
 
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+}  // namespace motley::bench::half_step

@@ -3,7 +3,7 @@
 
 #include "world.h"
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
+namespace motley::bench::half_step {
 namespace {
 
 __host__ __device__ std::uint32_t hash(std::uint32_t seed, std::uint32_t at) {
@@ -24,8 +24,7 @@ __device__ float code_scale(const Numbers& n, int row, int group) {
   constexpr int group_size = Int4Experts::group;
   const std::uint32_t bits =
       hash(n.seed + 77, static_cast<std::uint32_t>(row) * (n.k / group_size) + group);
-  const float scale = n.deviation / 4.63F * (0.75F + static_cast<float>(bits >> 8) * 0x1p-25F);
-  return __bfloat162float(__float2bfloat16_rn(scale));
+  return n.deviation / 4.63F * (0.75F + static_cast<float>(bits >> 8) * 0x1p-25F);
 }
 __device__ double number(const Numbers& n, int row, int column) {
   if (!n.is_int4) return static_cast<double>(__bfloat162float(bf16_number(n, row, column)));
@@ -96,54 +95,6 @@ __global__ void pack_int4(std::uint32_t* out, std::size_t count, Numbers n, bool
     out[i] = word;
   }
 }
-// A word of codes for lane `lane`: row tile `row_tile`, k16 step `step` of the matrix.
-__device__ std::uint32_t code_word(const Numbers& n, int first_row, int step, int lane) {
-  std::uint32_t word = 0;
-  for (int nibble = 0; nibble < 8; ++nibble) {
-    const int reg = nibble % 4;
-    const int column = step * tile + 4 * (lane % 4) + 2 * (reg / 2) + nibble / 4;
-    word |= code(n, first_row + lane / 4 + 8 * (reg % 2), column) << 4 * nibble;
-  }
-  return word;
-}
-// The columns of down of each slice of each expert.
-__global__ void pack_slices(Bf16* out, std::size_t count, Numbers n) {
-  const Loop loop;
-  for (std::size_t i = loop.first; i < count; i += loop.step) {
-    const int at = static_cast<int>(i % (tile * tile));
-    const auto tile_at = static_cast<int>(i / (tile * tile));
-    const int slice = tile_at / down_tiles;
-    const int lane = at / 8;
-    const int reg = at % 8 / 2;
-    const int row =
-        slice / slices * hidden + tile_at % down_tiles * tile + lane / 4 + 8 * (reg % 2);
-    const int column = slice % slices * tile + 4 * (lane % 4) + 2 * (reg / 2) + at % 2;
-    out[i] = bf16_number(n, row, column);
-  }
-}
-__global__ void pack_int4_slices(std::uint32_t* out, std::size_t count, Numbers n) {
-  using F = Int4Experts;
-  const Loop loop;
-  for (std::size_t i = loop.first; i < count; i += loop.step) {
-    const int at = static_cast<int>(i % (F::slice_bytes / 4));
-    const auto stage_at = static_cast<int>(i / (F::slice_bytes / 4));
-    const int slice = stage_at / F::slice_stages;
-    const int first_row =
-        slice / slices * hidden + stage_at % F::slice_stages * F::slice_tiles * tile;
-    const int step = slice % slices;
-    if (at < F::slice_codes / 4) {
-      const int row_tile = at / 128 * 4 + at % 4;
-      out[i] = code_word(n, first_row + row_tile * tile, step, at % 128 / 4);
-      continue;
-    }
-    // Of a warp's 8 tiles: a row's scale and that 8 rows on.
-    const int pair = at - F::slice_codes / 4;
-    const int row = first_row + (pair / 64 * 8 + pair % 8) * tile + pair / 8 % 8;
-    const std::uint32_t low = __float_as_uint(code_scale(n, row, step / F::group_steps));
-    const std::uint32_t high = __float_as_uint(code_scale(n, row + 8, step / F::group_steps));
-    out[i] = low >> 16 | (high & 0xFFFF0000);
-  }
-}
 __global__ void fill_plain(Bf16* out, std::size_t count, Numbers n) {
   const Loop loop;
   for (std::size_t i = loop.first; i < count; i += loop.step)
@@ -194,19 +145,6 @@ class Maker {
     pack_tiles<<<fill_blocks, fill_threads>>>(out, count, n, gate_up);
     return reinterpret_cast<const unsigned char*>(out);
   }
-  const unsigned char* slices_of(const Numbers& n) {
-    if (n.is_int4) {
-      const std::size_t words = static_cast<std::size_t>(all_experts) * slices *
-                                Int4Experts::slice_stages * Int4Experts::slice_bytes / 4;
-      auto* const out = room<std::uint32_t>(words);
-      pack_int4_slices<<<fill_blocks, fill_threads>>>(out, words, n);
-      return reinterpret_cast<const unsigned char*>(out);
-    }
-    const std::size_t count = static_cast<std::size_t>(all_experts) * hidden * n.k;
-    auto* const out = room<Bf16>(count);
-    pack_slices<<<fill_blocks, fill_threads>>>(out, count, n);
-    return reinterpret_cast<const unsigned char*>(out);
-  }
   const unsigned char* units(const Numbers& n, int first_row, int rows) {
     const std::size_t count = static_cast<std::size_t>(rows) * n.k;
     auto* const out = room<Bf16>(count + 8);
@@ -252,12 +190,11 @@ WeightSet make_weights(int number, ExpertFormat format, int blocks) {
   set.projection = make.numbers(4, 1, hidden);
   set.packed = {
       .output = make.tiles(set.output, hidden, false),
-      .router = make.plain(set.router, all_experts),
+      .router = make.plain(set.router, experts),
       .expert_norm = make.norm(5, set.expert_norm),
       .projection_norm = make.norm(6, set.projection_norm),
-      .gate_up = make.tiles(set.gate_up, all_experts * 2 * inner, true),
-      .down = shared_experts == 0 ? make.tiles(set.down, experts * hidden, false) : nullptr,
-      .slices = make.slices_of(set.down),
+      .gate_up = make.tiles(set.gate_up, experts * 2 * inner, true),
+      .down = make.tiles(set.down, experts * hidden, false),
       .projection_tiles = make.tiles(set.projection, share.tiles * blocks * tile, false),
       .projection_units = make.units(set.projection, share.tiles * blocks * tile, share.units * 8)};
   CHECK_CUDA(cudaDeviceSynchronize());
@@ -273,7 +210,7 @@ double expert_bytes(ExpertFormat format) {
   return static_cast<double>(gate_up_tiles) * Int4Experts::gate_up_bytes +
          static_cast<double>(down_tiles) * Int4Experts::down_bytes;
 }
-double dense_bytes() { return 2.0 * hidden * (attention + all_experts + projected); }
+double dense_bytes() { return 2.0 * hidden * (attention + experts + projected); }
 
 std::vector<double> reference_product(const Numbers& matrix, int first, int count,
                                       const std::vector<double>& x) {
@@ -288,4 +225,4 @@ std::vector<double> reference_product(const Numbers& matrix, int first, int coun
   return y;
 }
 
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+}  // namespace motley::bench::half_step

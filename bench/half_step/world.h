@@ -19,7 +19,7 @@
     }                                                                                       \
   } while (0)
 
-namespace motley::bench::HALF_STEP_NAMESPACE {
+namespace motley::bench::half_step {
 
 // A matrix as a function of its indices; packed or not, these are its numbers.
 struct Numbers {
@@ -48,8 +48,8 @@ struct WeightSet {
   Weights packed;
   Numbers output;
   Numbers router;
-  Numbers gate_up;  // [all_experts * 2 inner, hidden]: an expert's gate rows, then its up rows
-  Numbers down;     // [all_experts * hidden, inner]
+  Numbers gate_up;  // [experts * 2 inner, hidden]: an expert's gate rows, then its up rows
+  Numbers down;     // [experts * hidden, inner]
   Numbers projection;
   std::vector<float> expert_norm;
   std::vector<float> projection_norm;
@@ -66,4 +66,4 @@ double dense_bytes();                      // of the rest
 std::vector<double> reference_product(const Numbers& matrix, int first, int count,
                                       const std::vector<double>& x);
 
-}  // namespace motley::bench::HALF_STEP_NAMESPACE
+}  // namespace motley::bench::half_step
