@@ -24,37 +24,41 @@ constexpr std::size_t write_at_once_bytes = 64 << 10;
 // The most unsent bytes that the system buffers for a client that does not read.
 constexpr int max_unsent_bytes = 256 << 10;
 
-Peer peer_of(const asio::ip::tcp::endpoint& end) {
-  return {.name = cat(end.address().to_string(), ":", end.port()),
+Peer peer_on_internet(ByteStream::Socket& socket) {
+  ByteStream::Failure failure;
+  const auto other = socket.remote_endpoint(failure);
+  asio::ip::tcp::endpoint end;
+  if (!failure) std::memcpy(end.data(), other.data(), std::min(other.size(), end.capacity()));
+  return {.kind = Peer::Kind::internet,
+          .name = cat(end.address().to_string(), ":", end.port()),
           .client = client_address(end.address()),
           .address = end.address()};
 }
 
-Peer peer_of_unix(int socket) {
+Peer peer_on_unix_socket(int socket) {
+  Peer peer{.kind = Peer::Kind::unix_socket,
+            .name = "unix:user:unknown",
+            .client = "user:unknown",
+            .address = std::nullopt};
   ucred sender{};
   socklen_t size = sizeof sender;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &sender, &size) != 0)
-    return {.name = "unix:user:unknown", .client = "user:unknown", .address = std::nullopt};
-  return {.name = cat("unix:user:", sender.uid, ":pid:", sender.pid),
-          .client = cat("user:", sender.uid),
-          .address = std::nullopt};
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &sender, &size) != 0) return peer;
+  peer.name = cat("unix:user:", sender.uid, ":pid:", sender.pid);
+  peer.client = cat("user:", sender.uid);
+  return peer;
 }
 
 Peer peer_of(ByteStream::Socket& socket) {
-  ByteStream::Failure failure;
-  const auto end = socket.remote_endpoint(failure);
-  const int family = end.protocol().family();
-  if (failure) return peer_of(asio::ip::tcp::endpoint());
-  if (family == AF_UNIX) return peer_of_unix(socket.native_handle());
-  asio::ip::tcp::endpoint internet;
-  std::memcpy(internet.data(), end.data(), std::min(end.size(), internet.capacity()));
-  return peer_of(internet);
+  int family = AF_INET;
+  socklen_t size = sizeof family;
+  std::ignore = ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_DOMAIN, &family, &size);
+  return family == AF_UNIX ? peer_on_unix_socket(socket.native_handle()) : peer_on_internet(socket);
 }
 
 }  // namespace
 
 ByteStream::ByteStream(Socket socket) : socket_(std::move(socket)), peer_(peer_of(socket_)) {
-  if (!peer_.address) return;
+  if (peer_.kind != Peer::Kind::internet) return;
   Failure ignored;
   std::ignore = socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   std::ignore = ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT,
@@ -99,7 +103,7 @@ std::optional<std::size_t> ByteStream::unsent_bytes() {
 
 // Over a Unix socket, what the system has taken lies in the other end's queue.
 std::size_t ByteStream::bytes_taken() {
-  if (!peer_.address) return handed_over_;
+  if (peer_.kind == Peer::Kind::unix_socket) return handed_over_;
   return handed_over_ - std::min(handed_over_, unsent_bytes().value_or(handed_over_));
 }
 

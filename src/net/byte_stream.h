@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -22,10 +24,17 @@ namespace motley::net {
 
 // The other end of a stream.
 struct Peer {
+  // Of the socket, whether or not its other end is still there.
+  enum class Kind : std::uint8_t { internet, unix_socket };
+
+  Kind kind = Kind::internet;
   std::string name;    // for logs: "127.0.0.1:40000", or "unix:user:1000:pid:77"
   std::string client;  // by which it is limited: its client_address(), or "user:1000"
-  std::optional<boost::asio::ip::address> address;  // none over a Unix socket
+  std::optional<boost::asio::ip::address> address;  // on the internet
 };
+
+// Accepts streams of any kind.
+using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
 
 // A connection as a stream of bytes, over TCP or a Unix socket. All is called on its executor, one
 // call at a time; what waits ends with an error when the stream is cancelled or closed.

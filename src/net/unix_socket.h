@@ -4,19 +4,13 @@
 #include <filesystem>
 #include <sys/un.h>
 
-#include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/basic_socket_acceptor.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
-
 #include "base/result.h"
+#include "net/byte_stream.h"
 
 namespace motley::net {
 
 // The longest path of a Unix socket.
 inline constexpr std::size_t max_socket_path_bytes = sizeof(sockaddr_un::sun_path) - 1;
-
-// Accepts streams of any kind.
-using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
 
 // The file of a Unix socket on which this process listens. Its end removes the file, unless another
 // has taken its place.

@@ -246,6 +246,7 @@ class Generation {
       co_await say(std::move(last));
       last = plan_.reply->more_events(transcript_);
     }
+    if (!std::exchange(begun_, true)) co_await begin();
     co_await exchange_.end_stream();
   }
 

@@ -287,6 +287,7 @@ asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> p
     return (planner_.*planning)(body, {.cancelled = &cancelled,
                                        .client = request.client(),
                                        .weight = request.weight(),
+                                       .write_error = error_writer(request.path),
                                        .check_adapters = check});
   };
   co_return co_await on_workers(workers_, exchange, cancelled, work);

@@ -1,6 +1,7 @@
 #include "server/api/api_error.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/ascii.h"
 #include "base/cat.h"
@@ -24,10 +25,25 @@ std::string_view type_of(ErrorCode code) {
 
 bool is_about_target(const Error& error) { return error.where() == target_place; }
 
+// The fields in which the protocols have their prompts.
+struct PromptField {
+  std::string_view name;
+  bool rendered = false;  // what a template says of it may quote it
+};
+constexpr std::array prompt_fields = {PromptField{"messages", true}, PromptField{"input", true},
+                                      PromptField{"prompt", false}};
+
+const PromptField* prompt_field_at(std::string_view place) {
+  const auto found = std::ranges::find_if(prompt_fields, [&](const PromptField& each) {
+    if (!place.starts_with(each.name)) return false;
+    const std::string_view rest = place.substr(each.name.size());
+    return rest.empty() || rest.front() == '[' || rest.front() == '.';
+  });
+  return found == prompt_fields.end() ? nullptr : &*found;
+}
+
 bool is_prompt_too_long(const Error& error) {
-  const std::string_view field = error.where();
-  return error.code() == ErrorCode::too_long && (field == "messages" || field == "input" ||
-                                                 field == "prompt" || field.starts_with("prompt["));
+  return error.code() == ErrorCode::too_long && prompt_field_at(error.where()) != nullptr;
 }
 
 int status_of(const Error& error) {
@@ -68,8 +84,8 @@ bool is_name(std::string_view text) {
 // The message without what may be text of a prompt: where templates refuse messages, and what
 // messages quote of a body.
 std::string message_for_log(const Error& error) {
-  const std::string_view field = error.where();
-  if (field.starts_with("messages") || field == "chat_template" || field == "input") return {};
+  const PromptField* const prompt = prompt_field_at(error.where());
+  if ((prompt != nullptr && prompt->rendered) || error.where() == "chat_template") return {};
   const std::string message = error.message();
   const bool syntax = message.find("not valid JSON") != std::string::npos;
   std::string kept;

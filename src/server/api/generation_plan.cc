@@ -8,7 +8,6 @@
 #include "base/system/random_id.h"
 #include "server/api/chat/chat_reply.h"
 #include "server/api/completions/completion_reply.h"
-#include "server/api/messages/error.h"
 #include "server/api/messages/reply.h"
 #include "server/api/messages/request.h"
 #include "server/api/responses/reply.h"
@@ -77,7 +76,7 @@ GenerationPlan GenerationPlanner::make_plan(
                       .charge = std::move(parts.charge),
                       .limits = options_.limits,
                       .notices = std::move(parts.notices),
-                      .write_error = parts.write_error};
+                      .write_error = asked.write_error};
   if (!plan.requests.empty()) plan.reply = make_reply();
   return plan;
 }
@@ -173,7 +172,7 @@ Result<GenerationPlan> GenerationPlanner::responses(const json::Value& body,
 
 Result<GenerationPlan> GenerationPlanner::messages(const json::Value& body,
                                                    const Asked& asked) const {
-  Parts parts{.write_error = messages_error};
+  Parts parts;
   const ApiContext context = this->context(asked, parts.notices);
   MOTLEY_TRY(MessagesRequest request, read_messages_request(body, context, MessagesUse::answer));
   auto chat = prompts_.chat(request.chat, request.chat.fields, context.bounds, parts.notices);

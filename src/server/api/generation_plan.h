@@ -87,7 +87,6 @@ class GenerationPlanner {
     serving::TextRules rules;
     RequestCharge charge;
     serving::Notices notices;
-    ErrorWriter write_error = openai_error;
   };
   // `fields` may be moved from afterwards, into what make_reply() returns.
   GenerationPlan make_plan(const Asked& asked, const GenerationFields& fields, Parts parts,

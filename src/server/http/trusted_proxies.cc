@@ -109,7 +109,7 @@ std::optional<ip::address> TrustedProxies::client_of(const net::Peer& peer,
 void TrustedProxies::describe_client(const net::Peer& peer, const ForwardedFields& fields,
                                      HttpHead& head) const {
   head.address = peer.client;
-  head.unix_socket = !peer.address;
+  head.unix_socket = peer.kind == net::Peer::Kind::unix_socket;
   if (!trust(peer)) return;
   head.forwarded = !fields.forwarded_for.empty() || !fields.forwarded_host.empty();
   if (const auto client = client_of(peer, fields.forwarded_for))

@@ -30,7 +30,9 @@ class TrustedProxies {
   void add(TrustedProxies more);
 
   bool trust(const boost::asio::ip::address& address) const;
-  bool trust(const net::Peer& peer) const { return peer.address ? trust(*peer.address) : unix_; }
+  bool trust(const net::Peer& peer) const {
+    return peer.kind == net::Peer::Kind::unix_socket ? unix_ : peer.address && trust(*peer.address);
+  }
 
   // The client of a request: the right-most forwarded address that is no trusted proxy. A malformed
   // entry, and all that stands left of it, counts for nothing. The peer where it is not trusted.

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "engine/requests/request.h"
+#include "server/api/api_error.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/token_fields.h"
 #include "serving/prompts/generation_settings.h"
@@ -28,6 +29,7 @@ struct Asked {
   const std::atomic<bool>* cancelled = nullptr;  // set when the client has gone
   std::string client = {};                       // as the engine's requests name it
   std::uint32_t weight = 1;
+  ErrorWriter write_error = openai_error;  // of the route
   // An error if the client may not use them; empty: it may use any.
   std::function<Result<void>(std::span<const lora::ScaledAdapter>)> check_adapters = {};
 };
