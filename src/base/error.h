@@ -15,7 +15,7 @@ enum class ErrorCode : std::uint8_t {
   not_found,         // no such file, model, adapter or route
   timed_out,         // the client was too slow
   too_long,          // more bytes or tokens than allowed
-  busy,              // the queue is full; try again later
+  busy,              // no room now: a queue, memory or a limit; try again later
   cancelled,         // the client went away
   bad_file,          // a file is damaged, inconsistent or not what its name says
   unsupported,       // recognised, but not supported by motley

@@ -1,14 +1,11 @@
 #include "cli/conversation.h"
 
 #include <chrono>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/system/clock.h"
-#include "engine/requests/event_queue.h"
+#include "engine/requests/waiting_reader.h"
 #include "serving/answers/transcript.h"
 
 namespace motley::cli {
@@ -16,38 +13,18 @@ namespace {
 
 constexpr auto look_up = std::chrono::milliseconds(50);
 
-// The engine's events, for a thread that waits for them.
-class Inbox {
+// Cancels a request at its end, unless that has ended.
+class CancelAtEnd {
  public:
-  std::shared_ptr<engine::EventSink> sink() { return queue_->sink_for(0); }
-
-  // The events so far; waits briefly, and may return none.
-  Result<std::vector<engine::EventQueue::Entry>> take() {
-    {
-      std::unique_lock lock(bell_->mutex);
-      bell_->rung.wait_for(lock, look_up, [this] { return std::exchange(bell_->rings, false); });
-    }
-    return queue_->take();
-  }
+  CancelAtEnd(engine::Engine& engine, engine::RequestId request)
+      : engine_(engine), request_(request) {}
+  CancelAtEnd(const CancelAtEnd&) = delete;
+  CancelAtEnd& operator=(const CancelAtEnd&) = delete;
+  ~CancelAtEnd() { engine_.cancel(request_); }
 
  private:
-  // The engine may ring once more when the answer has ended.
-  struct Bell {
-    std::mutex mutex;
-    std::condition_variable rung;
-    bool rings = false;
-
-    bool ring() {
-      const std::lock_guard lock(mutex);
-      rings = true;
-      rung.notify_one();
-      return true;
-    }
-  };
-
-  std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
-  std::shared_ptr<engine::EventQueue> queue_ =
-      std::make_shared<engine::EventQueue>([bell = bell_] { return bell->ring(); });
+  engine::Engine& engine_;
+  engine::RequestId request_;
 };
 
 json::Value message(std::string_view role, std::string_view content) {
@@ -84,26 +61,27 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
 
   const SteadyClock clock;
   const TimePoint start = clock.now();
-  Inbox inbox;
-  MOTLEY_TRY(const engine::RequestId id, engine_.submit(std::move(planned.request), inbox.sink()));
+  engine::WaitingReader reader;
+  MOTLEY_TRY(const engine::RequestId id, engine_.submit(std::move(planned.request), reader.sink()));
+  const CancelAtEnd cancel(engine_, id);
   Answer answer;
   std::string content;
   bool interrupted = false;
   bool ended = false;
-  const auto hear = [&](const serving::ParsedOutput& piece) {
+  const auto show = [&](const serving::ParsedOutput& piece) {
     content += piece.content;
     if (!piece.empty()) listener(piece);
   };
   while (!transcript.done()) {
-    MOTLEY_TRY(std::vector<engine::EventQueue::Entry> arrived, inbox.take());
+    MOTLEY_TRY(std::vector<engine::EventQueue::Entry> arrived, reader.take(look_up));
     for (engine::EventQueue::Entry& each : arrived) {
       const auto update = transcript.take(std::move(each));
       if (!update) continue;
       if (answer.seconds_to_first == 0) answer.seconds_to_first = seconds(clock.now() - start);
-      hear(parser.push(update->piece.text));
+      show(parser.push(update->piece.text));
       if (!update->end) continue;
       ended = true;
-      hear(parser.finish());
+      show(parser.finish());
       if (update->end == engine::FinishReason::length) answer.cut_off = true;
     }
     if (!interrupted && enough()) {
@@ -112,7 +90,7 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
     }
   }
   if (transcript.failure() && !interrupted) return *transcript.failure();
-  if (!ended) hear(parser.finish());
+  if (!ended) show(parser.finish());
   answer.tokens = transcript.usage().completion_tokens;
   answer.seconds = seconds(clock.now() - start);
   messages.push_back(message("assistant", content));

@@ -54,10 +54,12 @@ void Mailbox::wake() {
 
 asio::awaitable<Result<Mailbox::Entries>> Mailbox::next() {
   while (true) {
+    Result<Entries> taken = queue_->take();
     // If memory was too short to wake this, the notice has not been given either.
-    give_notice();
-    Result<Entries> taken = Entries();
-    if (!limited_ || !queue_->overflowed()) taken = queue_->take();
+    if (limited_ && !taken.ok() && taken.error().code() == ErrorCode::busy) {
+      give_notice();
+      taken = Entries();
+    }
     if (!taken.ok() || !taken->empty() || std::exchange(woken_, false)) co_return taken;
     // An event that arrives from here on cancels the wait, because this runs on the executor.
     wake_.expires_after(look_without_wake);

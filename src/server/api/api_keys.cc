@@ -117,8 +117,7 @@ Result<ApiKeys> ApiKeys::parse_holders(std::string_view text, std::string_view w
     const Principal& holder = *key->holder;
     const auto same = std::ranges::find_if(
         keys.keys_, [&](const Key& each) { return each.holder->name == holder.name; });
-    if (same != keys.keys_.end() &&
-        (same->holder->weight != holder.weight || same->holder->adapters != holder.adapters))
+    if (same != keys.keys_.end() && *same->holder != holder)
       return Error(ErrorCode::bad_file,
                    cat("another weight or other adapters for ", quote(holder.name)),
                    cat(where, ", ", place), "write the same for all keys of one name");

@@ -18,6 +18,7 @@ struct Principal {
   // Adapters that it may use, by their names or by how they begin ("team-*"); nothing: all.
   std::optional<std::vector<std::string>> adapters = {};
 
+  bool operator==(const Principal&) const = default;
   bool may_use(std::string_view adapter) const {
     return !adapters || std::ranges::any_of(*adapters, [&](std::string_view allowed) {
       if (!allowed.ends_with('*')) return adapter == allowed;

@@ -17,7 +17,7 @@ namespace motley::server {
 
 class ChatReply final : public Reply {
  public:
-  // Has one parser for each choice. Request and tokenizer must outlive the reply.
+  // Has one parser for each choice. The tokenizer must outlive the reply.
   ChatReply(ReplyHead head, ChatCompletionRequest request, const text::Tokenizer& tokenizer,
             std::vector<std::unique_ptr<serving::OutputParser>> parsers);
 
