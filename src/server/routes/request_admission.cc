@@ -8,6 +8,21 @@
 namespace motley::server {
 namespace {
 
+std::optional<Error> wrong_target(const HttpHead& head, const RouteTable::Match& match) {
+  const auto wrong = [](std::string_view what, std::string_view fix) {
+    return Error(ErrorCode::invalid_argument, std::string(what), std::string(target_place),
+                 std::string(fix));
+  };
+  constexpr std::string_view escape = "write % itself as %25";
+  // Of these paths there is one spelling.
+  if (match.route->exact_path && !match.parameter.well_formed)
+    return wrong("a path with a % that begins no escape", escape);
+  if (!is_text(match.parameter.text))
+    return wrong("a path that is no UTF-8, or holds NUL", "code it as UTF-8");
+  if (!head.query.well_formed()) return wrong("a query with a % that begins no escape", escape);
+  return std::nullopt;
+}
+
 // A body that is streamed is read as it comes.
 std::optional<HttpResponse> wrong_coding(const Route& route, const HttpHead& head) {
   const std::optional<BodyCoding> coding = body_coding(head.content_encoding);
@@ -84,10 +99,7 @@ std::optional<HttpResponse> RequestAdmission::refusal(const HttpHead& head,
   if (match.route == nullptr) return wrong_method(head, *match.path);
   const Route& route = *match.route;
   if (const auto denied = access_refusal(route, head, has_key)) return refused(*denied);
-  // Of these paths there is one spelling.
-  if (route.exact_path && !match.parameter.well_formed)
-    return refused(Error(ErrorCode::invalid_argument, "a path with a % that begins no escape",
-                         std::string(target_place), "write % itself as %25"));
+  if (const auto wrong = wrong_target(head, match)) return refused(*wrong);
   return wrong_coding(route, head);
 }
 
