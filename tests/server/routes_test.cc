@@ -62,6 +62,7 @@ class NoteServer : public RouteHandlers {
         Route::get("/notes/{name}", handler<&NoteServer::get_note>).with_exact_path(),
         Route::remove("/notes/{name}", handler<&NoteServer::remove_note>).for_operators(),
         Route::get("/words/{word}", handler<&NoteServer::get_word>),
+        Route::post("/tags", handler<&NoteServer::take_tag>).with_body(16),
     };
     static constexpr RouteTable table(rows);
     return table;
@@ -118,6 +119,10 @@ class NoteServer : public RouteHandlers {
       co_await exchange.send(error_response(other.error()));
     else
       co_await exchange.send(text_response("plain", other->value_or(exchange.request().parameter)));
+  }
+
+  Answer take_tag(Exchange& exchange) {
+    co_await exchange.send(text_response("plain", exchange.request().body));
   }
 
   RequestAdmission admission_;
@@ -237,6 +242,19 @@ TEST(Queries, ThatAreRefusedGetTheAnswerOfTheirRoute) {
       << "as Anthropic's protocol has it";
   EXPECT_EQ(server.ask(get("/version?a=%4")).status, 401) << "who may not ask learns no more";
   EXPECT_EQ(server.ask(get("/nowhere?a=%4")).status, 404);
+}
+
+// However small their limit is.
+TEST(Routes, SayWhetherTheyReadABody) {
+  const NoteServer server;
+  const auto post_tag = [&](std::string_view tag, std::string_view coding = {}) {
+    return server.ask(cat("POST /tags HTTP/1.1\r\nHost: here\r\n", coding,
+                          "Content-Length: ", tag.size(), "\r\n\r\n", tag));
+  };
+  EXPECT_EQ(post_tag("small").body, "small");
+  EXPECT_EQ(post_tag("seventeen letters").status, 413);
+  EXPECT_EQ(post_tag("small", "Content-Encoding: none-such\r\n").status, 415);
+  EXPECT_EQ(server.ask("GET", "/notes", "Content-Encoding: none-such\r\n").status, 200);
 }
 
 TEST(Routes, LetBrowsersAskForTheMethodsThatPagesHave) {

@@ -25,14 +25,15 @@ std::optional<Error> wrong_target(const HttpHead& head, const RouteTable::Match&
 
 // A body that is streamed is read as it comes.
 std::optional<HttpResponse> wrong_coding(const Route& route, const HttpHead& head) {
+  if (route.body == Body::none) return std::nullopt;
+  const bool streamed = route.body == Body::streamed;
   const std::optional<BodyCoding> coding = body_coding(head.content_encoding);
-  const bool readable = route.streams_body ? coding == BodyCoding::none : coding.has_value();
-  if (readable || route.max_body_bytes <= Route::unused_body_bytes) return std::nullopt;
-  const std::string_view codings = route.streams_body ? "identity" : body_codings;
+  if (streamed ? coding == BodyCoding::none : coding.has_value()) return std::nullopt;
+  const std::string_view codings = streamed ? "identity" : body_codings;
   HttpResponse response = route.write_error(
       {ErrorCode::unsupported, cat("a body that is coded as ", quote(head.content_encoding)), "",
-       route.streams_body ? std::string("send it as it is")
-                          : cat("send it as it is, or as one of ", codings)},
+       streamed ? std::string("send it as it is")
+                : cat("send it as it is, or as one of ", codings)},
       head.id);
   response.status = 415;
   response.headers.emplace_back("Accept-Encoding", codings);
@@ -58,8 +59,8 @@ HeadVerdict RequestAdmission::admit(const HttpHead& head, const RouteTable::Matc
     return verdict;
   }
   verdict.max_body_bytes =
-      match.route == nullptr ? Route::unused_body_bytes : match.route->max_body_bytes;
-  verdict.streams_body = match.route != nullptr && match.route->streams_body;
+      match.route == nullptr ? Route::unread_body_bytes : match.route->max_body_bytes();
+  verdict.streams_body = match.route != nullptr && match.route->body == Body::streamed;
   verdict.parameter = match.parameter.text;
   verdict.authorized = key != nullptr;
   if (key != nullptr) verdict.holder = key->holder;
