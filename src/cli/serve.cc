@@ -26,6 +26,7 @@
 #include "cli/idle_memory.h"
 #include "cli/signals.h"
 #include "engine/adapter_check.h"
+#include "net/server_url.h"
 #include "server/early_listener.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
@@ -96,10 +97,9 @@ Result<void> read_logprobs(const Arguments& arguments, Settings& settings) {
 
 // "unix:PATH", or a path with a slash.
 Result<std::filesystem::path> read_socket_path(const std::string& text) {
-  constexpr std::string_view prefix = "unix:";
-  if (text.starts_with(prefix) && text.size() > prefix.size())
-    return std::filesystem::path(text.substr(prefix.size()));
-  if (text.find('/') != std::string::npos && text.find("://") == std::string::npos)
+  if (const auto path = net::unix_socket_path(text)) return std::filesystem::path(*path);
+  if (!text.starts_with("unix:") && text.find('/') != std::string::npos &&
+      text.find("://") == std::string::npos)
     return std::filesystem::path(text);
   return Error(ErrorCode::invalid_argument, cat("no Unix socket: ", quote(text)), "--listen",
                "write unix:PATH; --host and --port say where to listen on the network");

@@ -1,6 +1,7 @@
 #include "net/byte_stream.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -63,6 +64,12 @@ ByteStream::ByteStream(Socket socket) : socket_(std::move(socket)), peer_(peer_o
   std::ignore = socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   std::ignore = ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT,
                              &max_unsent_bytes, sizeof max_unsent_bytes);
+}
+
+bool ByteStream::has_input() {
+  char byte = 0;
+  return ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+         (errno != EAGAIN && errno != EINTR);
 }
 
 ByteStream::Awaitable<> ByteStream::wait_readable() {

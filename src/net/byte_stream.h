@@ -50,6 +50,8 @@ class ByteStream {
   boost::asio::any_io_executor executor() { return socket_.get_executor(); }
   const Peer& peer() const { return peer_; }
 
+  // Whether there is something to read now: bytes, the end, or a failure.
+  bool has_input();
   // Until there is something to read, which takes no buffer.
   Awaitable<> wait_readable();
   Awaitable<std::size_t> read_some(boost::asio::mutable_buffer into);

@@ -8,7 +8,8 @@
 
 namespace motley::net {
 
-// A stream to the server, on the caller's executor.
-boost::asio::awaitable<Result<ByteStream>> connect(const ServerUrl& url);
+// A stream to the server, on the caller's executor. A Unix socket whose queue of clients is full is
+// tried again every 10 ms.
+boost::asio::awaitable<Result<ByteStream>> connect(const ServerUrl& url, int tries = 200);
 
 }  // namespace motley::net

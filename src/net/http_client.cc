@@ -34,12 +34,27 @@ constexpr std::size_t max_answer_bytes = 16 << 20;
 // Such an answer comes before the one that counts.
 bool is_interim(const Parser& parser) { return parser.get().result_int() / 100 == 1; }
 
+// Whether to send it twice is to send it once.
+bool is_idempotent(std::string_view method) {
+  constexpr std::array<std::string_view, 6> methods = {"GET",    "HEAD",    "PUT",
+                                                       "DELETE", "OPTIONS", "TRACE"};
+  return std::ranges::find(methods, method) != methods.end();
+}
+
+// The server has closed the connection.
+bool is_end(const Failure& failure) {
+  return failure == asio::error::eof || failure == asio::error::connection_reset ||
+         failure == asio::error::broken_pipe;
+}
+
 std::string head_of(const HttpClient::Request& request, const ServerUrl& url) {
   std::string head =
       cat(request.method, " ", url.prefix, request.path, " HTTP/1.1\r\nHost: ", url.authority(),
           "\r\nUser-Agent: motley/", version(), "\r\n");
   for (const auto& [name, value] : request.headers) head += cat(name, ": ", value, "\r\n");
-  if (request.method != "GET") head += cat("Content-Length: ", request.body.size(), "\r\n");
+  const bool asks_only = request.method == "GET" || request.method == "HEAD";
+  if (!asks_only || !request.body.empty())
+    head += cat("Content-Length: ", request.body.size(), "\r\n");
   return head + "\r\n";
 }
 
@@ -51,16 +66,19 @@ class HttpClient::Line : public std::enable_shared_from_this<Line> {
   explicit Line(ByteStream stream) : stream_(std::move(stream)), timer_(stream_.executor()) {}
 
   asio::awaitable<Failure> write(std::string_view head, std::string_view body) {
+    answer_began_ = false;
     start_timer();
     const auto always = [] { return true; };
     const auto [failure, bytes] = co_await stream_.write({head, body, ""}, always);
     co_return end_of_wait(failure);
   }
 
-  asio::awaitable<Failure> read_head(std::optional<Parser>& parser) {
+  // `only`: the answer has no body, whatever its header says.
+  asio::awaitable<Failure> read_head(std::optional<Parser>& parser, bool only) {
     Failure failure;
     do {
       parser.emplace();
+      parser->skip(only);
       parser->body_limit(boost::none);
       while (!failure && !parser->is_header_done()) failure = co_await step(*parser);
     } while (!failure && is_interim(*parser));
@@ -75,6 +93,7 @@ class HttpClient::Line : public std::enable_shared_from_this<Line> {
     start_timer();
     const auto [end, bytes] = co_await stream_.read_some(buffer_.prepare(piece_bytes));
     buffer_.commit(bytes);
+    answer_began_ |= bytes > 0;
     if (end != asio::error::eof || !parser.got_some()) co_return end_of_wait(end);
     timer_.cancel();
     parser.put_eof(failure);
@@ -82,6 +101,9 @@ class HttpClient::Line : public std::enable_shared_from_this<Line> {
   }
 
   bool was_used() const { return used_; }
+  bool answer_began() const { return answer_began_; }
+  // Whether the server has closed it, or sent what nobody asked for.
+  bool is_stale() { return stream_.has_input(); }
   // An answer has been read. Returns whether nothing else has come with it.
   bool end_answer() {
     used_ = true;
@@ -106,12 +128,14 @@ class HttpClient::Line : public std::enable_shared_from_this<Line> {
   ByteStream stream_;
   asio::steady_timer timer_;
   beast::flat_buffer buffer_;
-  bool used_ = false;  // has carried an answer
-  bool late_ = false;  // an operation has taken too long
+  bool used_ = false;          // has carried an answer
+  bool answer_began_ = false;  // to the last request
+  bool late_ = false;          // an operation has taken too long
 };
 
 // A request and its answer.
 struct HttpClient::Exchange {
+  std::string method;
   std::string head;
   std::string body;
   std::shared_ptr<Line> line = nullptr;
@@ -122,10 +146,10 @@ HttpClient::HttpClient(ServerUrl url) : url_(std::move(url)) {}
 HttpClient::~HttpClient() = default;
 
 asio::awaitable<Result<void>> HttpClient::connect(Exchange& exchange) {
-  if (!idle_.empty()) {
+  while (!idle_.empty()) {
     exchange.line = std::move(idle_.back());
     idle_.pop_back();
-    co_return Result<void>();
+    if (!exchange.line->is_stale()) co_return Result<void>();
   }
   Result<ByteStream> stream = co_await net::connect(url_);
   if (!stream.ok()) co_return std::move(stream).error();
@@ -133,21 +157,25 @@ asio::awaitable<Result<void>> HttpClient::connect(Exchange& exchange) {
   co_return Result<void>();
 }
 
-// Sends the request and reads the answer's header. An idle connection that the server has closed is
-// replaced.
+// Sends the request and reads the answer's header. An idle connection that the server closes in
+// this moment is replaced, if the server can't have acted on the request or may do so twice.
 asio::awaitable<Result<void>> HttpClient::begin(Exchange& exchange) {
   for (;;) {
     Result<void> connected = co_await connect(exchange);
     if (!connected.ok()) co_return connected;
-    Failure failure = co_await exchange.line->write(exchange.head, exchange.body);
-    if (!failure) failure = co_await exchange.line->read_head(exchange.parser);
+    Line& line = *exchange.line;
+    const Failure unsent = co_await line.write(exchange.head, exchange.body);
+    Failure failure = unsent;
+    if (!failure) failure = co_await line.read_head(exchange.parser, exchange.method == "HEAD");
     if (!failure) co_return Result<void>();
-    if (!exchange.line->was_used()) co_return url_.failed("ask the server", failure.message());
+    const bool closed = line.was_used() && is_end(failure) && !line.answer_began();
+    if (!closed || !(unsent || is_idempotent(exchange.method)))
+      co_return url_.failed("ask the server", failure.message());
   }
 }
 
-// After that the connection is idle again.
-asio::awaitable<Result<void>> HttpClient::read_body(Exchange& exchange, const Take& take) {
+// After that the connection is idle again, unless some of the body is left.
+asio::awaitable<Result<void>> HttpClient::read_body(Exchange& exchange, Sink sink) {
   std::array<char, piece_bytes> piece{};
   Parser& parser = *exchange.parser;
   while (!parser.is_done()) {
@@ -157,28 +185,35 @@ asio::awaitable<Result<void>> HttpClient::read_body(Exchange& exchange, const Ta
     const Failure failure = co_await exchange.line->step(parser);
     if (failure && failure != http::error::need_buffer)
       co_return url_.failed("read the answer", failure.message());
-    Result<void> taken = take(std::string_view(piece.data(), piece.size() - body.size));
-    if (!taken.ok()) co_return taken;
+    const std::size_t bytes = piece.size() - body.size;
+    if (bytes == 0) continue;
+    Result<bool> more = sink(std::string_view(piece.data(), bytes));
+    if (!more.ok()) co_return std::move(more).error();
+    if (!*more) co_return Result<void>();
   }
   if (exchange.line->end_answer() && parser.keep_alive()) idle_.push_back(std::move(exchange.line));
   co_return Result<void>();
 }
 
 asio::awaitable<Result<HttpClient::Answer>> HttpClient::send(Request request, Take take) {
-  Exchange exchange{.head = head_of(request, url_), .body = std::move(request.body)};
+  Exchange exchange{
+      .method = request.method, .head = head_of(request, url_), .body = std::move(request.body)};
   Result<void> done = co_await begin(exchange);
   if (!done.ok()) co_return std::move(done).error();
   Answer answer{.status = static_cast<int>(exchange.parser->get().result_int())};
   const bool well = answer.status == 200;
-  if (!take || !well)
-    take = [&](std::string_view piece) -> Result<void> {
-      const std::size_t space = max_answer_bytes - answer.body.size();
-      if (well && piece.size() > space)
-        return Error(ErrorCode::bad_file, "its answer is too long", url_.shown(), "check the URL");
-      answer.body += piece.substr(0, space);
-      return {};
-    };
-  done = co_await read_body(exchange, take);
+  const auto sink = [&](std::string_view piece) -> Result<bool> {
+    if (take && well) {
+      MOTLEY_TRY_VOID(take(piece));
+      return true;
+    }
+    const std::size_t space = max_answer_bytes - answer.body.size();
+    if (well && piece.size() > space)
+      return Error(ErrorCode::bad_file, "its answer is too long", url_.shown(), "check the URL");
+    answer.body += piece.substr(0, space);
+    return piece.size() <= space;
+  };
+  done = co_await read_body(exchange, sink);
   if (!done.ok()) co_return std::move(done).error();
   co_return answer;
 }

@@ -26,12 +26,14 @@ namespace {
 namespace asio = boost::asio;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 // The pieces of an answer; after the last one the server may close.
 struct ScriptedAnswer {
   std::vector<std::string> pieces;
   bool closes = false;
+  bool in_the_middle = false;  // comes after the first bytes of the request
 };
 
 // A server on a Unix socket that gives set answers, in the order of requests. All connections are
@@ -67,6 +69,10 @@ class ScriptedServer {
   }
 
  private:
+  static bool is_before_body(std::string_view request) {
+    const std::size_t length = request.find("Content-Length: ");
+    return length != request.npos && request[length + 16] != '0';
+  }
   asio::awaitable<void> accept() {
     while (true) {
       auto [failure, socket] = co_await acceptor_.async_accept(no_throw);
@@ -84,8 +90,9 @@ class ScriptedServer {
       if (failure) co_return;
       request.append(bytes.data(), count);
       // The tests' bodies end so.
-      if (!request.ends_with("\r\n\r\n") && !request.ends_with("end")) continue;
-      if (request.ends_with("\r\n\r\n") && !request.starts_with("GET")) continue;
+      const bool whole = !answers_.front().in_the_middle;
+      if (whole && !request.ends_with("\r\n\r\n") && !request.ends_with("end")) continue;
+      if (whole && request.ends_with("\r\n\r\n") && is_before_body(request)) continue;
       requests_.push_back(std::exchange(request, {}));
       const ScriptedAnswer answer = std::move(answers_.front());
       answers_.pop_front();
@@ -173,6 +180,105 @@ TEST(HttpClient, ReplacesAConnectionThatTheServerHasClosed) {
   ScriptedServer server({{{whole(200, "one")}, true}, {{whole(200, "two")}}});
   HttpClient client(server.url());
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
+  EXPECT_EQ(server.ask(client, {.path = "/"}).body, "two");
+  EXPECT_EQ(server.connections(), 2);
+}
+
+TEST(HttpClient, SendsAgainWhatMayBeDoneTwice) {
+  for (const char* const method : {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}) {
+    ScriptedServer server({{{whole(200, "one")}}, {{}, true}, {{"HTTP/1.1 204 X\r\n\r\n"}}});
+    HttpClient client(server.url());
+    EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
+    EXPECT_EQ(server.ask(client, {.method = method, .path = "/"}).status, 204) << method;
+    EXPECT_EQ(server.requests().size(), 3U) << method;
+  }
+}
+
+// The server may have done what it was asked to.
+TEST(HttpClient, SendsNoPostAgainThatWasSent) {
+  ScriptedServer server({{{whole(200, "one")}}, {{}, true}, {{whole(200, "again")}}});
+  HttpClient client(server.url());
+  EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
+  const auto answer = server.ask(client, {.method = "POST", .path = "/", .body = "end"});
+  EXPECT_THAT(answer.body, HasSubstr("can't ask the server"));
+  EXPECT_EQ(server.requests().size(), 2U);
+}
+
+TEST(HttpClient, SendsAPostAgainThatWasNotSentCompletely) {
+  const std::string body = cat(std::string(4 << 20, 'x'), "end");
+  ScriptedServer server({{{whole(200, "one")}},
+                         {.pieces = {}, .closes = true, .in_the_middle = true},
+                         {{whole(200, "two")}}});
+  HttpClient client(server.url());
+  EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
+  const auto answer = server.ask(client, {.method = "POST", .path = "/", .body = body});
+  EXPECT_EQ(answer.body, "two");
+  ASSERT_EQ(server.requests().size(), 3U);
+  EXPECT_THAT(server.requests()[2], EndsWith(cat("\r\n\r\n", body)));
+}
+
+TEST(HttpClient, SendsNothingAgainOfWhichAnAnswerHasBegun) {
+  for (const char* const begun : {"H", "HTTP/1.1 200 X\r\nA: b\r\n", "HTTP/1.1 100 X\r\n\r\n"}) {
+    ScriptedServer server({{{whole(200, "one")}}, {{begun}, true}, {{whole(200, "again")}}});
+    HttpClient client(server.url());
+    EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");
+    EXPECT_THAT(server.ask(client, {.path = "/"}).body, HasSubstr("can't ask the server")) << begun;
+    EXPECT_EQ(server.requests().size(), 2U) << begun;
+  }
+}
+
+TEST(HttpClient, SaysHowLongEveryBodyIs) {
+  ScriptedServer server({{{whole(200, "")}}, {{whole(200, "")}}, {{whole(200, "")}}});
+  HttpClient client(server.url());
+  server.ask(client, {.path = "/", .body = "end"});
+  server.ask(client, {.path = "/"});
+  server.ask(client, {.method = "POST", .path = "/"});
+  ASSERT_EQ(server.requests().size(), 3U);
+  EXPECT_THAT(server.requests()[0], EndsWith("Content-Length: 3\r\n\r\nend"));
+  EXPECT_THAT(server.requests()[1], Not(HasSubstr("Content-Length")));
+  EXPECT_THAT(server.requests()[2], HasSubstr("Content-Length: 0"));
+}
+
+TEST(HttpClient, ReadsNoBodyAfterHead) {
+  ScriptedServer server({{{"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n"}},
+                         {{"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n"}},
+                         {{whole(200, "two")}}});
+  HttpClient client(server.url());
+  for (int i = 0; i < 2; ++i) {
+    const auto answer = server.ask(client, {.method = "HEAD", .path = "/"});
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(answer.body, "");
+  }
+  EXPECT_EQ(server.ask(client, {.path = "/"}).body, "two");
+  EXPECT_EQ(server.connections(), 1);
+}
+
+TEST(HttpClient, TakesNoEmptyPieces) {
+  ScriptedServer server({{{"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n", "3\r\n", "a",
+                           "bc\r", "\n0\r\n", "\r\n"}},
+                         {{"HTTP/1.1 200 X\r\nContent-Length: 2\r\n\r\n", "o", "k"}}});
+  HttpClient client(server.url());
+  std::string taken;
+  const HttpClient::Take take = [&](std::string_view piece) -> Result<void> {
+    EXPECT_FALSE(piece.empty());
+    taken += piece;
+    return {};
+  };
+  EXPECT_EQ(server.ask(client, {.path = "/"}, take).status, 200);
+  EXPECT_EQ(server.ask(client, {.path = "/"}, take).status, 200);
+  EXPECT_EQ(taken, "abcok");
+}
+
+TEST(HttpClient, ReadsNoMoreOfAnErrorThanItHolds) {
+  constexpr std::size_t held_bytes = 16 << 20;
+  const std::string endless(held_bytes + 1, 'x');
+  ScriptedServer server(
+      {{{"HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", endless}, true},
+       {{whole(200, "two")}}});
+  HttpClient client(server.url());
+  const auto answer = server.ask(client, {.path = "/"});
+  EXPECT_EQ(answer.status, 500) << answer.body;
+  EXPECT_EQ(answer.body.size(), held_bytes);
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "two");
   EXPECT_EQ(server.connections(), 2);
 }

@@ -1,10 +1,12 @@
 #include "net/path_lock.h"
 
+#include <chrono>
 #include <fcntl.h>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <thread>
 #include <tuple>
 #include <unistd.h>
 #include <utility>
@@ -14,12 +16,7 @@
 namespace motley::net {
 namespace {
 
-bool lock(int descriptor) {
-  int status = 0;
-  do status = ::flock(descriptor, LOCK_EX);
-  while (status != 0 && errno == EINTR);
-  return status == 0;
-}
+constexpr auto pause = std::chrono::milliseconds(2);  // between two tries
 
 // Whether it is open here, rather than removed by its last holder.
 bool is_at(int descriptor, const std::filesystem::path& file) {
@@ -31,18 +28,21 @@ bool is_at(int descriptor, const std::filesystem::path& file) {
 
 }  // namespace
 
-Result<PathLock> PathLock::take(const std::filesystem::path& path) {
-  const std::filesystem::path file = cat(path.native(), ".lock");
-  while (true) {
+Result<PathLock> PathLock::take(const std::filesystem::path& path, int tries) {
+  const std::filesystem::path file = cat(path.native(), ".motley-lock");
+  for (int left = tries; left > 0; --left) {
+    if (left < tries) std::this_thread::sleep_for(pause);
     const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (descriptor < 0 || !lock(descriptor)) {
-      const int why = errno;
-      if (descriptor >= 0) ::close(descriptor);
-      return Error(ErrorCode::io, std::generic_category().message(why));
-    }
-    if (is_at(descriptor, file)) return PathLock(file, descriptor);
-    ::close(descriptor);
+    const bool locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+    if (locked && is_at(descriptor, file)) return PathLock(file, descriptor);
+    const int why = locked ? EWOULDBLOCK : errno;
+    if (descriptor >= 0) ::close(descriptor);
+    if (why != EWOULDBLOCK && why != EINTR)
+      return Error(ErrorCode::io, std::generic_category().message(why), "",
+                   "give a path in a folder that this user may write in");
   }
+  return Error(ErrorCode::io, cat("another process holds the lock ", quote(file.native())), "",
+               "end that process (fuser shows it), or choose another path");
 }
 
 PathLock::PathLock(PathLock&& other) noexcept

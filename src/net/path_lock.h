@@ -7,11 +7,11 @@
 namespace motley::net {
 
 // Held by one process, and one thread of it, at a time: the right to look at what lies at a path
-// and to replace it. It is a lock on PATH.lock, a file that is there only meanwhile.
+// and to replace it. It is a lock on PATH.motley-lock, a file that is there only meanwhile.
 class PathLock {
  public:
-  // Waits for the present holder. An error of the system comes back as it is.
-  static Result<PathLock> take(const std::filesystem::path& path);
+  // Tries again while another holds it, every 2 ms. Its error says why, and what to do.
+  static Result<PathLock> take(const std::filesystem::path& path, int tries = 1000);
 
   PathLock(PathLock&& other) noexcept;
   PathLock& operator=(PathLock&& other) noexcept;

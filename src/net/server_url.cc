@@ -19,14 +19,26 @@ Error wrong_url(std::string_view text, std::string fix) {
 }
 
 Result<ServerUrl> parse_unix(std::string_view text) {
-  ServerUrl url{.unix_socket = text.substr(unix_scheme.size())};
-  if (url.unix_socket.empty()) return wrong_url(text, "write unix:PATH");
+  const auto path = unix_socket_path(text);
+  if (!path) return wrong_url(text, "write unix:PATH, such as unix:/run/motley/socket");
+  ServerUrl url{.unix_socket = *path};
   if (url.unix_socket.native().size() > max_socket_path_bytes)
     return wrong_url(text, cat("the path has at most ", max_socket_path_bytes, " bytes"));
   return url;
 }
 
 }  // namespace
+
+std::optional<std::string_view> unix_socket_path(std::string_view url) {
+  if (!url.starts_with(unix_scheme)) return std::nullopt;
+  std::string_view path = url.substr(unix_scheme.size());
+  if (path.starts_with("//")) {  // and the name of no host
+    path.remove_prefix(2);
+    if (!path.starts_with('/')) return std::nullopt;
+  }
+  if (path.empty()) return std::nullopt;
+  return path;
+}
 
 Result<ServerUrl> ServerUrl::parse(std::string_view text) {
   constexpr std::string_view scheme = "http://";

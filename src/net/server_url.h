@@ -1,12 +1,17 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 
 namespace motley::net {
+
+// The path in "unix:PATH" and in "unix:///PATH". What follows two slashes is a host, which a Unix
+// socket has none of: "unix://run/x" names no path.
+std::optional<std::string_view> unix_socket_path(std::string_view url);
 
 // Where a server is: "http://host:port/prefix", or "unix:/path/of/its/socket". TLS is not
 // supported.

@@ -34,7 +34,11 @@ TEST(ServerUrl, MayBeAUnixSocket) {
   EXPECT_EQ(url.authority(), "localhost");
   EXPECT_EQ(url.shown(), "unix:/run/a:b/socket");
   EXPECT_EQ(ServerUrl::parse("unix:socket")->unix_socket, "socket");
-  EXPECT_FALSE(ServerUrl::parse("unix:").ok());
+  EXPECT_EQ(ServerUrl::parse("unix:///run/socket")->unix_socket.native(), "/run/socket");
+  for (const char* wrong : {"unix:", "unix://", "unix://run/socket", "unix://localhost/run/socket"})
+    EXPECT_FALSE(ServerUrl::parse(wrong).ok()) << wrong;
+  EXPECT_THAT(ServerUrl::parse("unix://run/socket").error().message(),
+              HasSubstr("unix:/run/motley/socket"));
   EXPECT_THAT(ServerUrl::parse(cat("unix:/", std::string(107, 'x'))).error().message(),
               HasSubstr("at most 107 bytes"));
 }

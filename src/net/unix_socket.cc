@@ -75,7 +75,7 @@ Result<SocketFile> SocketFile::listen(const std::filesystem::path& path, Accepto
   constexpr std::string_view place = "give a path in a folder that this user may write in";
   // Until it listens: before that, what is bound looks like what an ended process has left.
   const Result<PathLock> lock = PathLock::take(path);
-  if (!lock.ok()) return no_place(path, lock.error().what(), place);
+  if (!lock.ok()) return no_place(path, lock.error().what(), lock.error().fix());
   MOTLEY_TRY_VOID(clear(path));
   Failure failure;
   stream_protocol::acceptor socket(acceptor.get_executor());

@@ -167,7 +167,7 @@ asio::awaitable<void> Service::answer(Exchange& exchange) {
 
 asio::awaitable<void> Service::dispatch(Exchange& exchange, const Route& route) {
   Result<void> readable;
-  if (route.has_whole_body()) readable = co_await decode(exchange);
+  if (route.body == Body::whole) readable = co_await decode(exchange);
   if (readable.ok())
     co_await route.answer(*this, exchange);
   else

@@ -18,9 +18,7 @@ const RouteTable& Service::routes() {
       Route::get("/liveness", handler<&Service::live>).for_anyone(),
       Route::get("/readyz", handler<&Service::health>).for_anyone(),
       Route::get("/ping", handler<&Service::ping>).for_anyone(),
-      Route::post("/ping", handler<&Service::ping>)
-          .for_anyone()
-          .with_body(Route::unused_body_bytes),
+      Route::post("/ping", handler<&Service::ping>).for_anyone().without_body(),
       Route::get("/metrics", handler<&Service::metrics>).for_anyone().with_exact_path(),
       Route::get("/version", handler<&Service::version>),
       Route::get("/tokenizer_info", handler<&Service::tokenizer_info>),

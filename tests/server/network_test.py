@@ -98,7 +98,8 @@ class Network(tiny_model.Case):
         text.write_text("kept")
         self.assertIn("a file that is no socket has this name", self.refusal("--listen", f"unix:{text}"))
         self.assertEqual(text.read_text(), "kept")
-        self.assertIn("write unix:PATH", self.refusal("--listen", "8000"))
+        for wrong in "8000", "unix://run/socket":
+            self.assertIn("write unix:PATH", self.refusal("--listen", wrong))
 
     def test_what_is_no_network_is_refused(self):
         self.assertIn("no address or network: '10.0.0.0/99' (--trusted-proxies): write them like",

@@ -62,6 +62,7 @@ class NoteServer : public RouteHandlers {
         Route::get("/notes/{name}", handler<&NoteServer::get_note>).with_exact_path(),
         Route::remove("/notes/{name}", handler<&NoteServer::remove_note>).for_operators(),
         Route::get("/words/{word}", handler<&NoteServer::get_word>),
+        Route::post("/tags", handler<&NoteServer::take_tag>).with_body(16),
     };
     static constexpr RouteTable table(rows);
     return table;
@@ -120,6 +121,10 @@ class NoteServer : public RouteHandlers {
       co_await exchange.send(text_response("plain", other->value_or(exchange.request().parameter)));
   }
 
+  Answer take_tag(Exchange& exchange) {
+    co_await exchange.send(text_response("plain", exchange.request().body));
+  }
+
   RequestAdmission admission_;
   std::map<std::string, std::string> notes_;  // one thread has all connections
   std::unique_ptr<HttpServer> http_;
@@ -165,6 +170,11 @@ TEST(Routes, GiveTheRestOfThePathDecodedOnce) {
   EXPECT_EQ(name_of("/notes/a?b"), "a\n");
   // One spelling of the path, which is not tidied.
   EXPECT_EQ(name_of("/notes//a/"), "/a/\n");
+  for (const char* const target : {"/notes/%FF", "/notes/a%00b", "/words/%C3"}) {
+    const Received refused = server.ask("GET", target);
+    EXPECT_EQ(refused.status, 400) << target;
+    EXPECT_THAT(refused.error("message"), HasSubstr("no UTF-8, or holds NUL")) << target;
+  }
   EXPECT_EQ(server.put("/notes/", "x").status, 405) << "the path of the list";
   for (const char* const target : {"//notes/a", "/%6Eotes/a", "/./notes/a"})
     EXPECT_EQ(server.put(target, "x").status, 404) << target;
@@ -205,7 +215,8 @@ TEST(Queries, AreRefusedWhereTwoReadersDiffer) {
     return refused.error("message");
   };
   EXPECT_THAT(message("in+place=1&in%20place=1"), HasSubstr("two values"));
-  EXPECT_THAT(message("in+place=%FF"), HasSubstr("no UTF-8"));
+  for (const char* const query : {"in+place=%FF", "in+place=a%00b"})
+    EXPECT_THAT(message(query), HasSubstr("no UTF-8, or holds NUL")) << query;
   for (const char* const query : {"%", "a=%4", "a=%4g&b", "%zz=1"})
     EXPECT_THAT(message(query), HasSubstr("request target")) << query;
 }
@@ -217,6 +228,33 @@ TEST(Queries, ThatRoutesDoNotReadAreIgnored) {
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.error("param"), "null");
   EXPECT_THAT(refused.error("message"), HasSubstr("request target"));
+}
+
+TEST(Queries, ThatAreRefusedGetTheAnswerOfTheirRoute) {
+  const TestServer server({.keys = {"secret"}, .origins = {.allowed = {"https://app.example"}}});
+  const std::string headers =
+      "Origin: https://app.example\r\nX-Request-Id: mine\r\nX-Api-Key: secret\r\n";
+  const Received refused = server.ask(post("/v1/messages?a=%4", "{}", headers));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.headers.at("x-request-id"), "mine");
+  EXPECT_EQ(refused.headers.at("access-control-allow-origin"), "https://app.example");
+  EXPECT_EQ(*refused.json().if_object()->find("type")->if_string(), "error")
+      << "as Anthropic's protocol has it";
+  EXPECT_EQ(server.ask(get("/version?a=%4")).status, 401) << "who may not ask learns no more";
+  EXPECT_EQ(server.ask(get("/nowhere?a=%4")).status, 404);
+}
+
+// However small their limit is.
+TEST(Routes, SayWhetherTheyReadABody) {
+  const NoteServer server;
+  const auto post_tag = [&](std::string_view tag, std::string_view coding = {}) {
+    return server.ask(cat("POST /tags HTTP/1.1\r\nHost: here\r\n", coding,
+                          "Content-Length: ", tag.size(), "\r\n\r\n", tag));
+  };
+  EXPECT_EQ(post_tag("small").body, "small");
+  EXPECT_EQ(post_tag("seventeen letters").status, 413);
+  EXPECT_EQ(post_tag("small", "Content-Encoding: none-such\r\n").status, 415);
+  EXPECT_EQ(server.ask("GET", "/notes", "Content-Encoding: none-such\r\n").status, 200);
 }
 
 TEST(Routes, LetBrowsersAskForTheMethodsThatPagesHave) {

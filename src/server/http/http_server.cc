@@ -7,24 +7,19 @@
 #include <utility>
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/strand.hpp>
 
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/out_of_memory.h"
 #include "server/http/connection_constants.h"
+#include "server/http/run_context.h"
 
 namespace motley::server {
 namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
-
-// Descriptors or memory have run out; others may be released meanwhile.
-constexpr auto accept_pause = std::chrono::milliseconds(50);
 
 // Descriptors that stay free for files, such as those of adapters: a quarter, but at most this
 // many.
@@ -70,22 +65,9 @@ class Departure {
 
 }  // namespace
 
-// Held by the accepting coroutine for its whole life.
-class HttpServer::Accepting {
- public:
-  explicit Accepting(std::shared_ptr<std::atomic<bool>> flag) : flag_(std::move(flag)) {}
-  ~Accepting() { *flag_ = false; }
-  Accepting(const Accepting&) = delete;
-  Accepting& operator=(const Accepting&) = delete;
-
- private:
-  std::shared_ptr<std::atomic<bool>> flag_;
-};
-
 HttpServer::HttpServer(const Options& options, HttpHooks hooks)
     : context_(options.threads),
       work_(context_.get_executor()),
-      accept_work_(accept_context_.get_executor()),
       thread_count_(options.threads),
       bodies_(options.limits.all_bodies_bytes, options.limits.address_bodies_bytes),
       table_(connections_that_fit(options.limits.connections), options.limits.address_connections),
@@ -96,7 +78,8 @@ HttpServer::HttpServer(const Options& options, HttpHooks hooks)
               .timers = options.timers != nullptr ? options.timers : &system_time_,
               .bodies = &bodies_,
               .table = &table_,
-              .turns = &turns_} {}
+              .turns = &turns_},
+      accepting_(context_, [this](net::ByteStream stream) { serve(std::move(stream)); }) {}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const Options& options, HttpHooks hooks) {
   std::unique_ptr<HttpServer> server(new HttpServer(options, std::move(hooks)));
@@ -129,8 +112,7 @@ Result<void> HttpServer::bind_tcp(const Options& options) {
     return Error(ErrorCode::invalid_argument, cat("unknown host ", quote(options.host)), "--host",
                  "give an address of this machine, such as 127.0.0.1 or 0.0.0.0");
   const tcp::endpoint endpoint = found.begin()->endpoint();
-  Door& door = add_door();
-  tcp::acceptor acceptor(door.acceptor.get_executor());
+  tcp::acceptor acceptor(accepting_.executor());
   std::ignore = acceptor.open(endpoint.protocol(), failure);
   if (!failure) std::ignore = acceptor.set_option(tcp::acceptor::reuse_address(true), failure);
   if (!failure) std::ignore = acceptor.bind(endpoint, failure);
@@ -139,15 +121,15 @@ Result<void> HttpServer::bind_tcp(const Options& options) {
   const tcp::endpoint bound = acceptor.local_endpoint(failure);
   port_ = bound.port();
   loopback_ = bound.address().is_loopback();
-  door.acceptor = net::Acceptor(std::move(acceptor));
+  accepting_.add(net::Acceptor(std::move(acceptor)), std::nullopt);
   return {};
 }
 
 Result<void> HttpServer::bind_unix(const std::filesystem::path& path) {
-  Door& door = add_door();
-  Result<net::SocketFile> file = net::SocketFile::listen(path, door.acceptor);
+  net::Acceptor acceptor(accepting_.executor());
+  Result<net::SocketFile> file = net::SocketFile::listen(path, acceptor);
   if (!file.ok()) return std::move(file).error().within("--listen");
-  door.file = *std::move(file);
+  accepting_.add(std::move(acceptor), *std::move(file));
   return {};
 }
 
@@ -156,17 +138,7 @@ HttpServer::~HttpServer() { stop(); }
 
 void HttpServer::stop() {
   if (threads_.empty()) return;
-  stopping_ = true;
-  asio::post(accept_context_, [this] {
-    for (Door& door : doors_) {
-      boost::system::error_code ignored;
-      door.file.reset();
-      std::ignore = door.acceptor.close(ignored);
-      door.pause.cancel();
-    }
-    accept_work_.reset();
-  });
-  accept_thread_.join();
+  accepting_.stop();
   work_.reset();
   table_.close();
   // When the last connection has closed, the threads run out of work.
@@ -175,73 +147,15 @@ void HttpServer::stop() {
 }
 
 void HttpServer::start() {
-  spawn_accepts();
-  accept_thread_ = std::thread([this] { run(accept_context_); });
-  for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { run(context_); });
-}
-
-void HttpServer::spawn_accept(Door& door) {
-  if (stopping_ || door.accepting->exchange(true)) return;
-  std::shared_ptr<Accepting> held;
-  try {
-    held = std::make_shared<Accepting>(door.accepting);
-  } catch (const std::bad_alloc&) {
-    *door.accepting = false;
-    throw;
-  }
-  asio::co_spawn(accept_context_, accept(door, std::move(held)), asio::detached);
-}
-
-void HttpServer::spawn_accepts() {
-  for (Door& door : doors_) spawn_accept(door);
-}
-
-// Our code does not throw, but the standard library does if memory runs out: caught here for
-// operations that belong to no connection's coroutine, and for the accepting coroutine.
-void HttpServer::run(asio::io_context& context) {
-  while (true) {
-    try {
-      spawn_accepts();
-      context.run();
-      return;
-    } catch (const std::bad_alloc&) {
-      log::error("http.out_of_memory");
-      std::this_thread::sleep_for(accept_pause);
-    }
-  }
+  accepting_.start();
+  for (int i = 0; i < thread_count_; ++i)
+    threads_.emplace_back([this] { run_context(context_, [] {}); });
 }
 
 HttpStats HttpServer::stats() const {
   HttpStats stats = table_.stats();
   stats.body_bytes = bodies_.used_bytes();
   return stats;
-}
-
-asio::awaitable<void> HttpServer::accept(Door& door, std::shared_ptr<Accepting> /*held*/) {
-  bool out_of_memory = false;
-  while (door.acceptor.is_open()) {
-    try {
-      if (std::exchange(out_of_memory, false)) {
-        door.pause.expires_after(accept_pause);
-        co_await door.pause.async_wait(no_throw);
-      }
-      co_await accept_one(door);
-    } catch (const std::bad_alloc&) {
-      out_of_memory = true;
-    }
-  }
-}
-
-asio::awaitable<void> HttpServer::accept_one(Door& door) {
-  auto [failure, socket] =
-      co_await door.acceptor.async_accept(asio::make_strand(context_), no_throw);
-  if (!failure) {
-    serve(net::ByteStream(std::move(socket)));
-  } else if (door.acceptor.is_open()) {
-    log::warning("http.accept_failed", {{"why", failure.message()}});
-    door.pause.expires_after(accept_pause);
-    co_await door.pause.async_wait(no_throw);
-  }
 }
 
 void HttpServer::serve(net::ByteStream stream) {

@@ -1,29 +1,26 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <list>
+#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "base/result.h"
-#include "net/unix_socket.h"
+#include "net/byte_stream.h"
+#include "server/http/accept_thread.h"
 #include "server/http/connection.h"
 #include "server/http/connection_table.h"
 #include "server/http/pipeline_turns.h"
 
 namespace motley::server {
 
-// Listens, and serves any number of connections with a few threads. Another thread accepts them, so
-// that a new one never waits for what the others have to do.
+// Listens, and serves any number of connections with a few threads. Another thread accepts them.
 class HttpServer {
  public:
   struct Options {
@@ -63,38 +60,13 @@ class HttpServer {
 
  private:
   HttpServer(const Options& options, HttpHooks hooks);
-  // Where clients come in.
-  struct Door {
-    explicit Door(const boost::asio::any_io_executor& executor)
-        : acceptor(executor), pause(executor) {}
-
-    net::Acceptor acceptor;
-    boost::asio::steady_timer pause;
-    // Its coroutine holds it, too, and may end after the door.
-    std::shared_ptr<std::atomic<bool>> accepting = std::make_shared<std::atomic<bool>>(false);
-    std::optional<net::SocketFile> file = {};
-  };
-
-  Door& add_door() { return doors_.emplace_back(accept_context_.get_executor()); }
   Result<void> bind_tcp(const Options& options);
   Result<void> bind_unix(const std::filesystem::path& path);
-  class Accepting;
-  boost::asio::awaitable<void> accept(Door& door, std::shared_ptr<Accepting> held);
-  // Unless a coroutine accepts there already.
-  void spawn_accept(Door& door);
-  void spawn_accepts();
-  boost::asio::awaitable<void> accept_one(Door& door);
   void serve(net::ByteStream stream);
-  void run(boost::asio::io_context& context);
 
   boost::asio::io_context context_;
-  boost::asio::io_context accept_context_{1};
-  // Keep the threads running until stop(), whatever is lost.
-  using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
-  WorkGuard work_;
-  WorkGuard accept_work_;
-  std::atomic<bool> stopping_{false};
-  std::list<Door> doors_;
+  // Keeps the threads running until stop(), whatever is lost.
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::uint16_t port_ = 0;
   bool loopback_ = true;
   int thread_count_;
@@ -103,8 +75,7 @@ class HttpServer {
   SteadyTimers system_time_;
   PipelineTurns turns_;
   ConnectionContext shared_;
-
-  std::thread accept_thread_;
+  AcceptThread accepting_;
   std::vector<std::thread> threads_;
 };
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/ascii.h"
+#include "base/utf8.h"
 
 namespace motley::server {
 
@@ -25,6 +26,11 @@ inline PercentDecoded percent_decoded(std::string_view text) {
     if (escape) i += 2;
   }
   return decoded;
+}
+
+// Whether what was decoded is text that names something: UTF-8 without NUL.
+inline bool is_text(std::string_view decoded) {
+  return utf8::valid(decoded) && decoded.find('\0') == decoded.npos;
 }
 
 }  // namespace motley::server

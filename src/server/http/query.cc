@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "base/utf8.h"
-#include "server/http/message.h"
 #include "server/http/percent_encoding.h"
 
 namespace motley::server {
@@ -18,12 +16,8 @@ std::string decoded(std::string_view coded) {
 
 }  // namespace
 
-Result<Query> Query::parse(std::string_view text) {
-  if (!percent_decoded(text).well_formed)
-    return Error(ErrorCode::invalid_argument, "a query with a % that begins no escape",
-                 std::string(target_place), "write % itself as %25");
-  return Query(text);
-}
+Query::Query(std::string_view text)
+    : text_(text), well_formed_(percent_decoded(text).well_formed) {}
 
 Result<std::optional<std::string>> Query::value(std::string_view name) const {
   std::optional<std::string> found;
@@ -38,8 +32,8 @@ Result<std::optional<std::string>> Query::value(std::string_view name) const {
                    "give one");
     found = decoded(pair.substr(std::min(equals + 1, pair.size())));
   }
-  if (found && !utf8::valid(*found))
-    return Error(ErrorCode::invalid_argument, "a value in the query that is no UTF-8",
+  if (found && !is_text(*found))
+    return Error(ErrorCode::invalid_argument, "a value in the query that is no UTF-8, or holds NUL",
                  std::string(name), "code it as UTF-8");
   return found;
 }

@@ -13,18 +13,19 @@ namespace motley::server {
 class Query {
  public:
   Query() = default;
-  // Refuses a % that begins no escape.
-  static Result<Query> parse(std::string_view text);
+  explicit Query(std::string_view text);
+
+  // Whether each % begins an escape. Requests whose query is not are refused before it is read.
+  bool well_formed() const { return well_formed_; }
 
   // The value of the pair of this name, decoded: empty where there is no =, nothing without such a
   // pair. Two of one name are an error, because proxies and servers differ in which they read, and
-  // so is a value that is no UTF-8.
+  // so is a value that is no text.
   Result<std::optional<std::string>> value(std::string_view name) const;
 
  private:
-  explicit Query(std::string_view text) : text_(text) {}
-
   std::string text_;
+  bool well_formed_ = true;
 };
 
 }  // namespace motley::server

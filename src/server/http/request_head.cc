@@ -83,7 +83,7 @@ Result<RequestHead> parse_head(std::string_view bytes) {
   const std::string_view target = view(message.target());
   const std::size_t path_bytes = std::min(target.find('?'), target.size());
   head.path = std::string(target.substr(0, path_bytes));
-  MOTLEY_TRY(head.query, Query::parse(target.substr(std::min(path_bytes + 1, target.size()))));
+  head.query = Query(target.substr(std::min(path_bytes + 1, target.size())));
   head.authorization = std::string(view(message[http::field::authorization]));
   head.api_key = std::string(view(message["X-Api-Key"]));
   head.content_encoding = std::string(view(message[http::field::content_encoding]));

@@ -27,7 +27,7 @@ Error malformed_request(std::string_view what);
 
 // Parses a header that HeadScanner has found complete. Refuses whatever makes the end of the body
 // ambiguous: Transfer-Encoding together with Content-Length, in HTTP/1.0 or other than "chunked",
-// and a Content-Length that is repeated or no plain number. Refuses a malformed query too.
+// and a Content-Length that is repeated or no plain number.
 Result<RequestHead> parse_head(std::string_view bytes);
 
 }  // namespace motley::server

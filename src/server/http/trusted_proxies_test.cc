@@ -37,7 +37,10 @@ TEST(TrustedProxies, AreAddressesAndNetworks) {
 }
 
 TEST(TrustedProxies, SpeakForClientsThroughAUnixSocket) {
-  const net::Peer peer{.name = "unix:user:33:pid:7", .client = "user:33", .address = std::nullopt};
+  const net::Peer peer{.kind = net::Peer::Kind::unix_socket,
+                       .name = "unix:user:33:pid:7",
+                       .client = "user:33",
+                       .address = std::nullopt};
   const auto described = [&](std::string_view list, std::string_view fields) {
     RequestHead head = parse_head(cat("GET / HTTP/1.1\r\nHost: here\r\n", fields, "\r\n")).value();
     TrustedProxies::parse(list).value().describe_client(peer, head.forwarded, head.head);

@@ -8,16 +8,32 @@
 namespace motley::server {
 namespace {
 
+std::optional<Error> wrong_target(const HttpHead& head, const RouteTable::Match& match) {
+  const auto wrong = [](std::string_view what, std::string_view fix) {
+    return Error(ErrorCode::invalid_argument, std::string(what), std::string(target_place),
+                 std::string(fix));
+  };
+  constexpr std::string_view escape = "write % itself as %25";
+  // Of these paths there is one spelling.
+  if (match.route->exact_path && !match.parameter.well_formed)
+    return wrong("a path with a % that begins no escape", escape);
+  if (!is_text(match.parameter.text))
+    return wrong("a path that is no UTF-8, or holds NUL", "code it as UTF-8");
+  if (!head.query.well_formed()) return wrong("a query with a % that begins no escape", escape);
+  return std::nullopt;
+}
+
 // A body that is streamed is read as it comes.
 std::optional<HttpResponse> wrong_coding(const Route& route, const HttpHead& head) {
+  if (route.body == Body::none) return std::nullopt;
+  const bool streamed = route.body == Body::streamed;
   const std::optional<BodyCoding> coding = body_coding(head.content_encoding);
-  const bool readable = route.streams_body ? coding == BodyCoding::none : coding.has_value();
-  if (readable || route.max_body_bytes <= Route::unused_body_bytes) return std::nullopt;
-  const std::string_view codings = route.streams_body ? "identity" : body_codings;
+  if (streamed ? coding == BodyCoding::none : coding.has_value()) return std::nullopt;
+  const std::string_view codings = streamed ? "identity" : body_codings;
   HttpResponse response = route.write_error(
       {ErrorCode::unsupported, cat("a body that is coded as ", quote(head.content_encoding)), "",
-       route.streams_body ? std::string("send it as it is")
-                          : cat("send it as it is, or as one of ", codings)},
+       streamed ? std::string("send it as it is")
+                : cat("send it as it is, or as one of ", codings)},
       head.id);
   response.status = 415;
   response.headers.emplace_back("Accept-Encoding", codings);
@@ -43,8 +59,8 @@ HeadVerdict RequestAdmission::admit(const HttpHead& head, const RouteTable::Matc
     return verdict;
   }
   verdict.max_body_bytes =
-      match.route == nullptr ? Route::unused_body_bytes : match.route->max_body_bytes;
-  verdict.streams_body = match.route != nullptr && match.route->streams_body;
+      match.route == nullptr ? Route::unread_body_bytes : match.route->max_body_bytes();
+  verdict.streams_body = match.route != nullptr && match.route->body == Body::streamed;
   verdict.parameter = match.parameter.text;
   verdict.authorized = key != nullptr;
   if (key != nullptr) verdict.holder = key->holder;
@@ -84,10 +100,7 @@ std::optional<HttpResponse> RequestAdmission::refusal(const HttpHead& head,
   if (match.route == nullptr) return wrong_method(head, *match.path);
   const Route& route = *match.route;
   if (const auto denied = access_refusal(route, head, has_key)) return refused(*denied);
-  // Of these paths there is one spelling.
-  if (route.exact_path && !match.parameter.well_formed)
-    return refused(Error(ErrorCode::invalid_argument, "a path with a % that begins no escape",
-                         std::string(target_place), "write % itself as %25"));
+  if (const auto wrong = wrong_target(head, match)) return refused(*wrong);
   return wrong_coding(route, head);
 }
 

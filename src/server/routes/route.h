@@ -41,10 +41,18 @@ enum class Pages : std::uint8_t {
   any,      // pages that may not read the answer too, because it changes nothing
 };
 
+// What the handler does with a request's body.
+enum class Body : std::uint8_t {
+  none,      // leaves it: it may have a few bytes, of any coding
+  whole,     // has all of it, decoded, before it is called
+  streamed,  // reads it piece by piece, as it comes
+};
+
 // A method and a path, what is done there, and for whom.
 struct Route {
-  // The limits of routes that read no body, and of those that have the server's own limit.
-  static constexpr std::size_t unused_body_bytes = 4 << 10;
+  // That may come to a route which reads none.
+  static constexpr std::size_t unread_body_bytes = 4 << 10;
+  // No limit but the server's own.
   static constexpr std::size_t any_body_bytes = static_cast<std::size_t>(-1);
 
   std::string_view method;  // GET is HEAD, too
@@ -52,8 +60,8 @@ struct Route {
   // is HttpRequest::parameter.
   std::string_view path;
   RouteHandler answer = nullptr;
-  std::size_t max_body_bytes = unused_body_bytes;
-  bool streams_body = false;  // the handler reads it piece by piece, as it comes
+  Body body = Body::none;
+  std::size_t max_read_bytes = any_body_bytes;  // of a body that is read
   Access access = Access::clients;
   Pages pages = Pages::allowed;
   // No alternative spellings, so that a proxy can block it by its path.
@@ -64,10 +72,10 @@ struct Route {
     return {.method = "GET", .path = path, .answer = answer, .pages = Pages::any};
   }
   static constexpr Route post(std::string_view path, RouteHandler answer) {
-    return {.method = "POST", .path = path, .answer = answer, .max_body_bytes = any_body_bytes};
+    return {.method = "POST", .path = path, .answer = answer, .body = Body::whole};
   }
   static constexpr Route put(std::string_view path, RouteHandler answer) {
-    return {.method = "PUT", .path = path, .answer = answer, .max_body_bytes = any_body_bytes};
+    return {.method = "PUT", .path = path, .answer = answer, .body = Body::whole};
   }
   static constexpr Route remove(std::string_view path, RouteHandler answer) {
     return {.method = "DELETE", .path = path, .answer = answer};
@@ -92,12 +100,18 @@ struct Route {
   }
   constexpr Route with_body(std::size_t max_bytes) const {
     Route route = *this;
-    route.max_body_bytes = max_bytes;
+    route.body = Body::whole;
+    route.max_read_bytes = max_bytes;
     return route;
   }
   constexpr Route with_streamed_body(std::size_t max_bytes) const {
     Route route = with_body(max_bytes);
-    route.streams_body = true;
+    route.body = Body::streamed;
+    return route;
+  }
+  constexpr Route without_body() const {
+    Route route = *this;
+    route.body = Body::none;
     return route;
   }
   constexpr Route with_errors(ErrorWriter writer) const {
@@ -109,9 +123,8 @@ struct Route {
   constexpr bool has_parameter() const { return path.ends_with('}'); }
   // The path without its parameter; by it answers are counted.
   constexpr std::string_view fixed_path() const { return path.substr(0, path.find('{')); }
-  // Whether the body has come, and is decoded, before the handler is called.
-  constexpr bool has_whole_body() const {
-    return !streams_body && max_body_bytes > unused_body_bytes;
+  constexpr std::size_t max_body_bytes() const {
+    return body == Body::none ? unread_body_bytes : max_read_bytes;
   }
 };
 
