@@ -226,10 +226,11 @@ void Scheduler::fill(Stats& stats) const {
   stats.kv_pages_used = pages_.used();
   stats.kv_pages_cached = pages_.cached();
   const AdapterStore::Usage usage = residency_.usage();
-  stats.adapter_loads = residency_.loads();
-  stats.adapter_load_failures = residency_.failures();
-  stats.adapter_replacements = residency_.replacements();
-  stats.adapter_load_time = residency_.load_time();
+  const Residency::LoadStats& loads = residency_.load_stats();
+  stats.adapter_loads = loads.loads;
+  stats.adapter_load_failures = loads.failures;
+  stats.adapter_replacements = loads.replacements;
+  stats.adapter_load_time = loads.time;
   stats.other_adapters = residency_.other_traffic();
   stats.adapter_evictions = usage.evictions;
   stats.adapter_pages = usage.pages;
