@@ -10,6 +10,7 @@
 #include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/sampling/sampler.h"
+#include "engine/stopping_error.h"
 
 namespace motley::engine {
 namespace {

@@ -7,13 +7,10 @@
 #include "base/cat.h"
 #include "base/system/out_of_memory.h"
 #include "engine/replicas/total_stats.h"
+#include "engine/stopping_error.h"
 
 namespace motley::engine {
 namespace {
-
-Error stopping_error() {
-  return {ErrorCode::unavailable, "the server is shutting down", {}, "ask another one"};
-}
 
 Error no_adapter(std::string_view name, std::string where) {
   return {ErrorCode::not_found, cat("no adapter ", quote(name)), std::move(where),
