@@ -132,7 +132,7 @@ bool EngineThread::works_ahead() {
 
 void EngineThread::handle(SubmitMessage& message) {
   if (dead_ || message.error) {
-    tell_failure(*message.arrival.sink, dead_ ? *dead_ : *message.error);
+    report_failure(*message.arrival.sink, dead_ ? *dead_ : *message.error);
     return;
   }
   scheduler_.submit(std::move(message.arrival));

@@ -55,7 +55,7 @@ void Scheduler::submit(Arrival arrival) {
   const Result<void> entered = within_memory([&] { return enter(std::move(arrival)); });
   if (entered.ok()) return;
   ++counts.failed;
-  tell_failure(*sink, entered.error());
+  report_failure(*sink, entered.error());
 }
 
 // First everything that can fail.
@@ -140,7 +140,7 @@ void Scheduler::fail(const std::shared_ptr<Job>& job, const Error& error) {
   waiting_.remove_if([&](const WaitingSequence& each) { return each.sequence.job == job; });
   counts_.count_failed(*job);
   deliver();
-  tell_failure(*job->sink, error);
+  report_failure(*job->sink, error);
 }
 
 void Scheduler::fail_marked() {
