@@ -5,6 +5,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/cat.h"
@@ -31,7 +32,7 @@ class ScoreSink final : public EventSink {
     if (auto* const error = std::get_if<Error>(&event)) return done_.set_value(std::move(*error));
     const auto* const choice = std::get_if<ChoiceEvent>(&event);
     if (choice != nullptr && choice->reason == FinishReason::cancelled && !failure_)
-      failure_ = Error(ErrorCode::cancelled, "the request was cancelled");
+      fail_cancelled();
     if (!is_last(event)) return;
     if (failure_)
       done_.set_value(*std::move(failure_));
@@ -44,6 +45,12 @@ class ScoreSink final : public EventSink {
     const Result<void> kept = within_memory(
         [&] { scores_.insert(scores_.end(), event.logprobs.begin(), event.logprobs.end()); });
     if (!kept.ok() && !failure_) failure_ = kept.error();
+  }
+  // A sink does not throw: where there is no memory for the error, that is the failure.
+  void fail_cancelled() {
+    failure_ = out_of_memory_error();
+    std::ignore =
+        within_memory([&] { failure_ = Error(ErrorCode::cancelled, "the request was cancelled"); });
   }
 
   Scores scores_;

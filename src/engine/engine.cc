@@ -92,15 +92,15 @@ class ThreadedEngine final : public Replica {
     for (const AdapterDirectory::Shared& each : named) stats.adapters.push_back(described(*each));
     return stats;
   }
-  Standing standing(std::span<const lora::ScaledAdapter> adapters) const override {
+  ReplicaStatus status(std::span<const lora::ScaledAdapter> adapters) const override {
     const std::lock_guard held(shared_.lock);
-    Standing standing{.serves = !shared_.inbox.broken() && !shared_.inbox.stopping(),
-                      .sequences = shared_.admission.sequences()};
+    ReplicaStatus status{.serves = !shared_.inbox.broken() && !shared_.inbox.stopping(),
+                         .sequences = shared_.admission.sequences()};
     for (const lora::ScaledAdapter& each : adapters) {
       const AdapterDirectory::Shared known = shared_.directory.find(each.name);
-      standing.ready_adapters.push_back(known != nullptr && known->ready);
+      status.ready_adapters.push_back(known != nullptr && known->ready);
     }
-    return standing;
+    return status;
   }
   std::int64_t max_sequence_tokens() const override { return bounds_.sequence_tokens; }
   bool keeps_states() const override { return collaborators_.executor->limits().state_slots > 0; }

@@ -10,6 +10,7 @@
 #include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/sampling/sampler.h"
+#include "engine/stopping_error.h"
 
 namespace motley::engine {
 namespace {
@@ -131,7 +132,7 @@ bool EngineThread::works_ahead() {
 
 void EngineThread::handle(SubmitMessage& message) {
   if (dead_ || message.error) {
-    tell_failure(*message.arrival.sink, dead_ ? *dead_ : *message.error);
+    report_failure(*message.arrival.sink, dead_ ? *dead_ : *message.error);
     return;
   }
   scheduler_.submit(std::move(message.arrival));

@@ -3,12 +3,9 @@
 #include <utility>
 
 #include "base/system/out_of_memory.h"
+#include "engine/stopping_error.h"
 
 namespace motley::engine {
-
-Error stopping_error() {
-  return {ErrorCode::unavailable, "the server is shutting down", {}, "ask another one"};
-}
 
 Inbox::Place::Place() {
   AllPreparing one;

@@ -10,9 +10,6 @@
 
 namespace motley::engine {
 
-// The error of calls that come while the engine stops.
-Error stopping_error();
-
 // What callers have asked for and the engine's thread has not taken: messages, and requests whose
 // sampler is being prepared; and whether more may come. Not thread-safe: the engine's lock guards
 // it. Only what says so allocates, so that a request that was accepted can always be taken, and

@@ -11,20 +11,21 @@
 
 namespace motley::engine {
 
+// What placement asks of an engine for each request.
+struct ReplicaStatus {
+  bool serves = true;                     // false: it has stopped, or is stopping
+  std::int64_t sequences = 0;             // that run, wait, or are about to
+  std::vector<bool> ready_adapters = {};  // of those asked about: whether steps can read it
+};
+
 // An engine that can be one of several behind one front (ReplicatedEngine).
 class Replica : public Engine {
  public:
   static std::unique_ptr<Replica> create(const Collaborators& collaborators,
                                          const Options& options);
 
-  // What placement asks of an engine for each request.
-  struct Standing {
-    bool serves = true;                     // false: it has stopped, or is stopping
-    std::int64_t sequences = 0;             // that run, wait, or are about to
-    std::vector<bool> ready_adapters = {};  // of those asked about: whether steps can read it
-  };
   // From what the engine has published; waits for no step.
-  virtual Standing standing(std::span<const lora::ScaledAdapter> adapters) const = 0;
+  virtual ReplicaStatus status(std::span<const lora::ScaledAdapter> adapters) const = 0;
 
   // load_adapter() in two steps, so that several engines load an adapter all or none. Done when it
   // has been read and checked; if that went well, it is held until settle_adapter() ends that.

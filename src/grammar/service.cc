@@ -36,11 +36,11 @@ Service::Service(Tokens tokens, const Options& options)
 }
 
 Service::~Service() {
-  stopping_ = true;
+  shared_.stopping = true;
   wake_thread();
   thread_.join();
   for (Entry& entry : entries_) answer_all(entry.waiters, stopping());
-  answer_all(inbox_.submitted, stopping());
+  answer_all(shared_.inbox.submitted, stopping());
 }
 
 void Service::set_wake(std::function<void()> wake) {
@@ -49,13 +49,13 @@ void Service::set_wake(std::function<void()> wake) {
 }
 
 Stats Service::stats() const {
-  const std::lock_guard lock(lock_);
-  return stats_;
+  const std::lock_guard lock(shared_.lock);
+  return shared_.stats;
 }
 
 void Service::count(std::uint64_t Stats::* number, int change) {
-  const std::lock_guard lock(lock_);
-  stats_.*number += static_cast<std::uint64_t>(change);
+  const std::lock_guard lock(shared_.lock);
+  shared_.stats.*number += static_cast<std::uint64_t>(change);
 }
 
 Service::Ticket Service::submit(const Spec& spec, const std::string& client, std::uint32_t weight,
@@ -67,7 +67,7 @@ Service::Ticket Service::submit(const Spec& spec, const std::string& client, std
       return 0;
     }
   }
-  const Ticket ticket = ++tickets_;
+  const Ticket ticket = ++shared_.tickets;
   std::list<Submission> made;
   made.push_back({.ticket = ticket,
                   .spec = spec,
@@ -75,9 +75,9 @@ Service::Ticket Service::submit(const Spec& spec, const std::string& client, std
                   .weight = weight,
                   .done = std::move(done)});
   {
-    const std::lock_guard lock(lock_);
-    inbox_.submitted.splice(inbox_.submitted.end(), made);
-    ++stats_.queued;
+    const std::lock_guard lock(shared_.lock);
+    shared_.inbox.submitted.splice(shared_.inbox.submitted.end(), made);
+    ++shared_.stats.queued;
   }
   wake_thread();
   return ticket;
@@ -85,9 +85,9 @@ Service::Ticket Service::submit(const Spec& spec, const std::string& client, std
 
 void Service::abandon(Ticket ticket) {
   {
-    const std::lock_guard lock(lock_);
+    const std::lock_guard lock(shared_.lock);
     // If there is no memory for it, the submission is answered as if it had not been abandoned.
-    std::ignore = within_memory([&] { inbox_.abandoned.push_back(ticket); });
+    std::ignore = within_memory([&] { shared_.inbox.abandoned.push_back(ticket); });
   }
   wake_thread();
 }
@@ -95,8 +95,9 @@ void Service::abandon(Ticket ticket) {
 // If there is no memory for the message, the session has failed.
 void Service::request_mask(const std::shared_ptr<Session>& session) {
   {
-    const std::lock_guard lock(lock_);
-    const Result<void> asked = within_memory([&] { inbox_.mask_requests.push_back(session); });
+    const std::lock_guard lock(shared_.lock);
+    const Result<void> asked =
+        within_memory([&] { shared_.inbox.mask_requests.push_back(session); });
     session->state = asked.ok() ? Session::State::asked : Session::State::failed;
   }
   wake_thread();
@@ -110,7 +111,7 @@ void Service::wake_thread() {
 void Service::run() {
   if (const Result<void> started = process_.start(); !started.ok())
     log::warning("grammar.no_helper", {{"why", started.error().message()}});
-  while (!stopping_) {
+  while (!shared_.stopping) {
     const Result<void> turned = within_memory([&] {
       start_compiling();
       handle_events();
@@ -145,7 +146,7 @@ void Service::handle_events() {
   }
   remove_unused(now);
   if (!std::exchange(masks_came_, false)) return;
-  arrived_.notify_all();
+  shared_.arrived.notify_all();
   const std::lock_guard waking(wake_lock_);
   if (wake_) wake_();
 }
@@ -160,8 +161,8 @@ int Service::timeout_ms() const {
 
 void Service::handle_messages() {
   {
-    const std::lock_guard lock(lock_);
-    std::swap(inbox_, taken_);
+    const std::lock_guard lock(shared_.lock);
+    std::swap(shared_.inbox, taken_);
   }
   // First, because an engine step may wait for them.
   for (const std::shared_ptr<Session>& session : taken_.mask_requests) handle_request(session);

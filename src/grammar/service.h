@@ -97,6 +97,18 @@ class Service {
     std::vector<Ticket> abandoned;
     std::vector<std::shared_ptr<Session>> mask_requests;
   };
+  // What the service's thread and the others share. `lock` guards the inbox, the numbers, and the
+  // changes of a session's state; it is held for moments only.
+  struct Shared {
+    mutable std::mutex lock;
+    std::condition_variable arrived;  // masks
+    Inbox inbox;
+    Stats stats;
+    // Without the lock:
+    std::atomic<Ticket> tickets = 0;
+    std::atomic<bool> stopping = false;
+    std::atomic<bool> sessions_released = false;
+  };
   struct Queue {  // of one client
     std::size_t waiting = 0;
     bool idle() const { return waiting == 0; }
@@ -165,16 +177,8 @@ class Service {
   bool masks_came_ = false;
   Inbox taken_;  // its messages are being handled
 
-  // Used by all threads.
-  std::atomic<Ticket> tickets_ = 0;
-  std::atomic<bool> stopping_ = false;
-  std::atomic<bool> sessions_released_ = false;
-  // Held to use inbox_ and stats_ and to change the state of a session, for moments only.
-  mutable std::mutex lock_;
-  std::condition_variable arrived_;
-  Inbox inbox_;
-  Stats stats_;
-  std::thread thread_;
+  Shared shared_;
+  std::thread thread_;  // last: it uses all of the above
 };
 
 }  // namespace motley::grammar

@@ -226,11 +226,11 @@ void Service::drop(Entry& entry) {
 
 // What other threads have released.
 void Service::remove_unused(TimePoint now) {
-  if (sessions_released_.exchange(false)) {
+  if (shared_.sessions_released.exchange(false)) {
     const Result<void> removed = within_memory([&] {
       for (Entry& entry : entries_) remove_released_sessions(entry);
     });
-    if (!removed.ok()) sessions_released_ = true;
+    if (!removed.ok()) shared_.sessions_released = true;
   }
   std::ignore = within_memory([&] { trim_idle(now); });
   entries_.remove_if([](const Entry& entry) { return entry.state == Entry::State::ended; });

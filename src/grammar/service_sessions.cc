@@ -91,7 +91,7 @@ void Service::take_mask(Entry& entry, Session& session, const wire::Frame& frame
   std::memcpy(session.mask.data(), frame.body.data(), frame.body.size());
   if (++entry.answered == answers_of_good_helper) entry.restarts = 0;
   session.taken = false;
-  const std::lock_guard lock(lock_);
+  const std::lock_guard lock(shared_.lock);
   session.state = Session::State::ready;
   masks_came_ = true;
 }
@@ -130,7 +130,7 @@ void Service::lose(Entry& entry) {
 void Service::fail(Session& session, const std::optional<Error>& error) {
   session.error = error;
   session.taken = false;
-  const std::lock_guard lock(lock_);
+  const std::lock_guard lock(shared_.lock);
   session.state = Session::State::failed;
   masks_came_ = true;
 }
@@ -206,8 +206,8 @@ class Service::SessionCursor final : public Cursor {
 
   void wait(TimePoint until) const override {
     if (ready()) return;
-    std::unique_lock lock(service_->lock_);
-    service_->arrived_.wait_until(lock, until, [this] { return ready(); });
+    std::unique_lock lock(service_->shared_.lock);
+    service_->shared_.arrived.wait_until(lock, until, [this] { return ready(); });
   }
 
   std::optional<Error> failure() const override {
@@ -241,7 +241,7 @@ class Service::SessionCursor final : public Cursor {
   // The service still has the session if it ever was asked.
   void leave() {
     if (--session_->cursors > 0) return;
-    service_->sessions_released_ = true;
+    service_->shared_.sessions_released = true;
     service_->wake_thread();
   }
 

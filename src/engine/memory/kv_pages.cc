@@ -5,7 +5,6 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "runner/state_plan.h"
 
 namespace motley::engine {
 namespace {
@@ -35,13 +34,12 @@ KvPages::KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache,
       slots_(static_cast<std::size_t>(pages)),
       tokens_(cache ? static_cast<std::size_t>(pages * page_tokens) : 0),
       buckets_(std::bit_ceil(static_cast<std::size_t>(2 * pages)), none),
-      free_(pages),
       keeps_states_(snapshots.has_value()),
       places_(snapshots.value_or(Snapshots{}).places),
       host_places_(snapshots.value_or(Snapshots{}).host_places) {
   MOTLEY_CHECK(pages > 0 && page_tokens > 0, "pages that hold something");
   free_list_.reserve(slots_.size());
-  if (snapshots) copies_.reserve(static_cast<std::size_t>(snapshots->copies));
+  if (snapshots) copies_.reserve(snapshots->copies);
   for (std::int64_t page = pages - 1; page >= 0; --page)
     free_list_.push_back(static_cast<std::int32_t>(page));
 }
@@ -58,10 +56,9 @@ std::span<const std::int32_t> KvPages::tokens_of(std::int32_t page) const {
 
 std::int32_t KvPages::take() {
   std::int32_t page = none;
-  if (free_ > 0) {
+  if (!free_list_.empty()) {
     page = free_list_.back();
     free_list_.pop_back();
-    --free_;
   } else {
     MOTLEY_CHECK(cached_ > 0, "a page is taken only where one is available");
     page = oldest_;
@@ -86,7 +83,6 @@ void KvPages::release(std::int32_t page) {
     return;
   }
   free_list_.push_back(page);
-  ++free_;
 }
 
 void KvPages::append_idle(std::int32_t page) {
@@ -169,7 +165,7 @@ void KvPages::drop_snapshot(std::int32_t page) {
 std::optional<KvPages::Offload> KvPages::begin_offload(std::uint64_t copy) {
   // Enough for what steps save until the next copies have ended.
   constexpr std::size_t ahead = 8;
-  if (host_places_.order().empty() || offloads_ == runner::max_state_offloads) return std::nullopt;
+  if (host_places_.order().empty() || !copies_.may_offload()) return std::nullopt;
   std::int32_t place = none;
   std::size_t seen = 0;
   for (const std::int32_t each : places_.order()) {
@@ -183,33 +179,22 @@ std::optional<KvPages::Offload> KvPages::begin_offload(std::uint64_t copy) {
   const auto [host_place, lost] = host_places_.take(places_.page_of(place));
   if (host_place == none) return std::nullopt;
   if (lost != none) slot(lost).host_snapshot = none;
-  places_.hold(place);
-  host_places_.hold(host_place);
-  copies_.push_back({.number = copy, .from = place, .host_place = host_place});
-  ++offloads_;
+  copies_.begin_offload(place, host_place, copy);
   return Offload{.place = place, .host_place = host_place};
 }
 
 void KvPages::begin_load(std::int32_t host_place, std::uint64_t copy) {
-  copies_.push_back({.number = copy, .host_place = host_place});
-  host_places_.hold(host_place);
+  copies_.begin_load(host_place, copy);
 }
 
 void KvPages::end_copies(std::uint64_t copy) {
-  const auto left =
-      std::ranges::find_if(copies_, [&](const StateCopy& each) { return each.number > copy; });
-  for (const StateCopy& each : std::ranges::subrange(copies_.begin(), left)) {
-    host_places_.release(each.host_place);
-    if (each.from == none) continue;
-    --offloads_;
-    places_.release(each.from);
-    const std::int32_t page = host_places_.page_of(each.host_place);
-    if (slot(page).snapshot == each.from)
-      slot(page).host_snapshot = each.host_place;
+  copies_.end(copy, [this](std::int32_t place, std::int32_t host_place) {
+    const std::int32_t page = host_places_.page_of(host_place);
+    if (slot(page).snapshot == place)
+      slot(page).host_snapshot = host_place;
     else
-      host_places_.give_back(each.host_place);  // dropped meanwhile
-  }
-  copies_.erase(copies_.begin(), left);
+      host_places_.give_back(host_place);  // dropped meanwhile
+  });
 }
 
 void KvPages::forget(Roots::iterator root) {
@@ -219,9 +204,7 @@ void KvPages::forget(Roots::iterator root) {
     const bool idle = one.listed;
     if (idle) remove_idle(page);
     unpublish(page);
-    if (!idle) continue;
-    free_list_.push_back(page);
-    ++free_;
+    if (idle) free_list_.push_back(page);
   }
 }
 
@@ -273,7 +256,7 @@ Result<void> KvPages::check(std::span<const std::int32_t> owners) const {
   std::ranges::sort(alive);
   std::int64_t idle = 0;
   std::int64_t snapshots = 0;
-  std::int64_t host_snapshots = offloads_;
+  std::int64_t host_snapshots = copies_.offloads();
   for (std::size_t page = 0; page < slots_.size(); ++page) {
     const Slot& one = slots_[page];
     if (one.snapshot != none) {
@@ -304,9 +287,7 @@ Result<void> KvPages::check(std::span<const std::int32_t> owners) const {
   if (host_snapshots != host_places_.taken())
     return broken(cat(host_snapshots, " pages have snapshots on the host or get them, and ",
                       host_places_.taken(), " places are taken"));
-  if (!std::ranges::is_sorted(copies_, {}, &StateCopy::number) ||
-      std::ranges::count_if(copies_, [](const StateCopy& each) { return each.from != none; }) !=
-          offloads_)
+  if (!copies_.is_consistent())
     return broken("copies of states are out of order, or counted wrongly");
   if (idle != cached_) return broken(cat(idle, " pages are cached, and counted ", cached_));
   const auto unowned = std::ranges::count(owners, 0);

@@ -9,6 +9,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "engine/memory/snapshot_copies.h"
 #include "engine/memory/snapshot_places.h"
 #include "lora/apply/batch.h"
 
@@ -52,7 +53,7 @@ class KvPages {
   std::int64_t cached() const { return cached_; }
   std::int64_t used() const { return pages() - available(); }
   // Free or cached pages, which can be taken.
-  std::int64_t available() const { return free_ + cached_; }
+  std::int64_t available() const { return static_cast<std::int64_t>(free_list_.size()) + cached_; }
   std::int64_t pages_for(std::int64_t tokens) const {
     return (tokens + page_tokens_ - 1) / page_tokens_;
   }
@@ -115,12 +116,6 @@ class KvPages {
 
     bool has_state() const { return snapshot != none || host_snapshot != none; }
   };
-  // Under way.
-  struct StateCopy {
-    std::uint64_t number = 0;
-    std::int32_t from = none;  // a place; none: to a slot
-    std::int32_t host_place = 0;
-  };
 
   Slot& slot(std::int32_t page) { return slots_[static_cast<std::size_t>(page)]; }
   const Slot& slot(std::int32_t page) const { return slots_[static_cast<std::size_t>(page)]; }
@@ -158,14 +153,12 @@ class KvPages {
   std::vector<std::int32_t> free_list_;
   std::int32_t oldest_ = none;  // of the cached
   std::int32_t newest_ = none;
-  std::int64_t free_ = 0;
   std::int64_t cached_ = 0;
   BlockId next_block_ = 1;
   bool keeps_states_;
   SnapshotPlaces places_;
   SnapshotPlaces host_places_;
-  std::vector<StateCopy> copies_;  // in order
-  std::int64_t offloads_ = 0;      // of them
+  SnapshotCopies copies_{&places_, &host_places_};
 };
 
 // The pages of one sequence, released on destruction.

@@ -55,17 +55,17 @@ Placement::Replicas Placement::holders(std::uint64_t key) const {
 }
 
 std::vector<std::size_t> Placement::order(const Keys& keys,
-                                          std::span<const Replica::Standing> standings) const {
-  std::vector<std::int64_t> costs(standings.size());
+                                          std::span<const ReplicaStatus> statuses) const {
+  std::vector<std::int64_t> costs(statuses.size());
   std::vector<std::size_t> serving;
-  for (std::size_t i = 0; i < standings.size(); ++i) {
-    costs[i] = standings[i].sequences * options_.sequence_tokens;
-    if (standings[i].serves) serving.push_back(i);
+  for (std::size_t i = 0; i < statuses.size(); ++i) {
+    costs[i] = statuses[i].sequences * options_.sequence_tokens;
+    if (statuses[i].serves) serving.push_back(i);
   }
   for (std::size_t a = 0; a < keys.adapters.size(); ++a) {
     const Replicas had = holders(keys.adapters[a]);
     for (const std::size_t i : serving) {
-      const bool there = standings[i].ready_adapters[a] || ((had >> i) & 1) != 0;
+      const bool there = statuses[i].ready_adapters[a] || ((had >> i) & 1) != 0;
       if (!there) costs[i] += options_.adapter_tokens;
     }
   }

@@ -53,8 +53,7 @@ class Placement {
   Keys keys_of(const Request& request) const;
 
   // The replicas that serve, the best first. O(replicas), beside a look at each block.
-  std::vector<std::size_t> order(const Keys& keys,
-                                 std::span<const Replica::Standing> standings) const;
+  std::vector<std::size_t> order(const Keys& keys, std::span<const ReplicaStatus> statuses) const;
   // The replica has accepted the request.
   void place(const Keys& keys, std::size_t replica);
 

@@ -14,7 +14,7 @@ namespace motley::engine {
 namespace {
 
 using testing::ElementsAre;
-using Standings = std::vector<Replica::Standing>;
+using Statuses = std::vector<ReplicaStatus>;
 
 Request request_of(std::size_t tokens, std::vector<std::string> adapters = {}, int seed = 0) {
   Request request;
@@ -26,26 +26,26 @@ Request request_of(std::size_t tokens, std::vector<std::string> adapters = {}, i
 
 class PlacementTest : public testing::Test {
  protected:
-  // The standings with no adapter of the request ready anywhere.
-  static Standings none_ready(Standings standings, const Request& request) {
-    for (Replica::Standing& each : standings) each.ready_adapters.resize(request.adapters.size());
-    return standings;
+  // The statuses with no adapter of the request ready anywhere.
+  static Statuses none_ready(Statuses statuses, const Request& request) {
+    for (ReplicaStatus& each : statuses) each.ready_adapters.resize(request.adapters.size());
+    return statuses;
   }
-  std::size_t choose(const Request& request, const Standings& standings) const {
-    return placement_.order(placement_.keys_of(request), none_ready(standings, request)).front();
+  std::size_t choose(const Request& request, const Statuses& statuses) const {
+    return placement_.order(placement_.keys_of(request), none_ready(statuses, request)).front();
   }
   void place(const Request& request, std::size_t replica) {
     placement_.place(placement_.keys_of(request), replica);
   }
 
   Placement placement_{{.replicas = 3}};
-  Standings idle_ = Standings(3);
+  Statuses idle_ = Statuses(3);
 };
 
 TEST_F(PlacementTest, TheLeastLoadedComesFirst) {
   const Request request = request_of(8);
-  const Standings standings = {{.sequences = 5}, {.sequences = 0}, {.sequences = 3}};
-  EXPECT_THAT(placement_.order(placement_.keys_of(request), standings), ElementsAre(1, 2, 0));
+  const Statuses statuses = {{.sequences = 5}, {.sequences = 0}, {.sequences = 3}};
+  EXPECT_THAT(placement_.order(placement_.keys_of(request), statuses), ElementsAre(1, 2, 0));
 }
 
 TEST_F(PlacementTest, EqualOnesTakeTurns) {
@@ -70,20 +70,20 @@ TEST_F(PlacementTest, ALongBeginningCountsForSoManySequencesOnly) {
 }
 
 TEST_F(PlacementTest, LeavesOutThoseThatHaveStopped) {
-  const Standings standings = {{.sequences = 1}, {.serves = false}, {.sequences = 2}};
+  const Statuses statuses = {{.sequences = 1}, {.serves = false}, {.sequences = 2}};
   const Request request = request_of(8);
-  EXPECT_THAT(placement_.order(placement_.keys_of(request), standings), ElementsAre(0, 2));
+  EXPECT_THAT(placement_.order(placement_.keys_of(request), statuses), ElementsAre(0, 2));
   EXPECT_TRUE(
-      placement_.order(placement_.keys_of(request), Standings(3, {.serves = false})).empty());
+      placement_.order(placement_.keys_of(request), Statuses(3, {.serves = false})).empty());
 }
 
 TEST_F(PlacementTest, GoesWhereItsAdapterIsReadyUnlessThatHasMuchMoreToDo) {
   const Request request = request_of(8, {"law"});
   const auto choice = [&](std::int64_t sequences) {
-    Standings standings = none_ready(idle_, request);
-    standings[2].ready_adapters[0] = true;
-    standings[2].sequences = sequences;
-    return placement_.order(placement_.keys_of(request), standings).front();
+    Statuses statuses = none_ready(idle_, request);
+    statuses[2].ready_adapters[0] = true;
+    statuses[2].sequences = sequences;
+    return placement_.order(placement_.keys_of(request), statuses).front();
   };
   EXPECT_EQ(choice(0), 2);
   EXPECT_EQ(choice(31), 2);
@@ -92,9 +92,9 @@ TEST_F(PlacementTest, GoesWhereItsAdapterIsReadyUnlessThatHasMuchMoreToDo) {
 
 TEST_F(PlacementTest, RemembersWhereAnAdapterWasUsed) {
   place(request_of(8, {"law"}), 1);
-  const Standings standings = {{.sequences = 0}, {.sequences = 9}, {.sequences = 0}};
-  EXPECT_EQ(choose(request_of(8, {"law"}, 1), standings), 1);
-  EXPECT_NE(choose(request_of(8, {"medicine"}, 1), standings), 1);
+  const Statuses statuses = {{.sequences = 0}, {.sequences = 9}, {.sequences = 0}};
+  EXPECT_EQ(choose(request_of(8, {"law"}, 1), statuses), 1);
+  EXPECT_NE(choose(request_of(8, {"medicine"}, 1), statuses), 1);
 }
 
 TEST_F(PlacementTest, GoesWhereTheBeginningOfItsPromptIs) {
@@ -145,13 +145,13 @@ TEST_F(PlacementTest, TheSameCallsGiveTheSameChoices) {
     for (int i = 0; i < 2000; ++i) {
       const Request request =
           request_of(random() % 100, {cat("a", random() % 20)}, static_cast<int>(random() % 10));
-      Standings standings(8);
-      for (Replica::Standing& each : standings)
+      Statuses statuses(8);
+      for (ReplicaStatus& each : statuses)
         each = {.serves = random() % 20 != 0,
                 .sequences = static_cast<std::int64_t>(random() % 40),
                 .ready_adapters = {random() % 4 == 0}};
       const Placement::Keys keys = placement.keys_of(request);
-      const auto order = placement.order(keys, standings);
+      const auto order = placement.order(keys, statuses);
       if (order.empty()) continue;
       chosen.push_back(order.front());
       placement.place(keys, order.front());
@@ -168,8 +168,8 @@ TEST(Placement, ForgetsWhatWasLongAgo) {
   Placement placement({.replicas = 2, .remembered = 8});
   const Request request = request_of(65);
   const auto chosen = [&] {
-    const Standings standings = {{.sequences = 0}, {.sequences = 1}};
-    return placement.order(placement.keys_of(request), standings).front();
+    const Statuses statuses = {{.sequences = 0}, {.sequences = 1}};
+    return placement.order(placement.keys_of(request), statuses).front();
   };
   placement.place(placement.keys_of(request), 1);
   EXPECT_EQ(chosen(), 1);

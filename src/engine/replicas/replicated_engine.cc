@@ -7,13 +7,10 @@
 #include "base/cat.h"
 #include "base/system/out_of_memory.h"
 #include "engine/replicas/total_stats.h"
+#include "engine/stopping_error.h"
 
 namespace motley::engine {
 namespace {
-
-Error stopping_error() {
-  return {ErrorCode::unavailable, "the server is shutting down", {}, "ask another one"};
-}
 
 Error no_adapter(std::string_view name, std::string where) {
   return {ErrorCode::not_found, cat("no adapter ", quote(name)), std::move(where),
@@ -82,13 +79,13 @@ Result<RequestId> ReplicatedEngine::try_submit(const Request& request,
   if (stopping_) return stopping_error();
   MOTLEY_TRY_VOID(health());
   MOTLEY_TRY_VOID(check_names(request));
-  std::vector<Replica::Standing> standings;
-  for (const Replica* const each : replicas_) standings.push_back(each->standing(request.adapters));
+  std::vector<ReplicaStatus> statuses;
+  for (const Replica* const each : replicas_) statuses.push_back(each->status(request.adapters));
   std::vector<std::size_t> order;
   const Placement::Keys keys = placement_.keys_of(request);
   {
     const std::lock_guard held(lock_);
-    order = placement_.order(keys, standings);
+    order = placement_.order(keys, statuses);
   }
   Result<RequestId> refused = stopping_error();
   for (const std::size_t replica : order) {
@@ -100,7 +97,7 @@ Result<RequestId> ReplicatedEngine::try_submit(const Request& request,
       return id_of(*refused, replica);
     }
     const bool full = refused.error().code() == ErrorCode::busy;
-    if (!full && replicas_[replica]->standing({}).serves) return refused;
+    if (!full && replicas_[replica]->status({}).serves) return refused;
   }
   if (refused.error().code() == ErrorCode::busy) {
     const std::lock_guard held(lock_);

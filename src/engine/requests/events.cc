@@ -6,7 +6,7 @@
 
 namespace motley::engine {
 
-void tell_failure(EventSink& sink, const Error& error) {
+void report_failure(EventSink& sink, const Error& error) {
   Event event = out_of_memory_error();
   static_cast<void>(within_memory([&] { event = error; }));
   sink.take(std::move(event));

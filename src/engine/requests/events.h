@@ -86,6 +86,6 @@ class EventSink {
 };
 
 // Ends a request with this error, or, where there is no memory for its copy, with one that says so.
-void tell_failure(EventSink& sink, const Error& error);
+void report_failure(EventSink& sink, const Error& error);
 
 }  // namespace motley::engine

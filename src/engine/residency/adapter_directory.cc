@@ -4,12 +4,38 @@
 
 namespace motley::engine {
 
+namespace {
+
+AdapterInfo describe(const std::string& name, const AdapterEntry& entry) {
+  AdapterState state = AdapterState::absent;
+  if (entry.is<AdapterEntry::Loading>()) state = AdapterState::loading;
+  if (entry.handle() != nullptr) state = AdapterState::ready;
+  if (entry.unloading) state = AdapterState::closing;
+  return {.name = name,
+          .path = entry.spec.path.string(),
+          .version = lora::to_string(entry.version),
+          .state = state,
+          .pinned = entry.spec.pinned,
+          .rank = entry.rank,
+          .modules = entry.modules,
+          .pages = entry.pages,
+          .broken = entry.broken,
+          .non_finite_logits = entry.non_finite_logits,
+          .running = entry.running,
+          .waiting = entry.waiting,
+          .traffic = entry.traffic == nullptr
+                         ? nullptr
+                         : std::make_shared<const AdapterTraffic>(*entry.traffic)};
+}
+
+}  // namespace
+
 AdapterDirectory::Changes AdapterDirectory::changes_of(const Residency& residency) {
   Changes changes;
   residency.each_change([&](const std::string& name, const AdapterEntry* entry) {
     Shared& now = changes[name];
     if (entry == nullptr) return;
-    now = std::make_shared<const Named>(Named{.info = Residency::describe(name, *entry),
+    now = std::make_shared<const Named>(Named{.info = describe(name, *entry),
                                               .version = entry->version,
                                               .exclusive = entry->exclusive,
                                               .ready = !entry->is<AdapterEntry::Absent>()});

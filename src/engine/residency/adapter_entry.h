@@ -67,7 +67,7 @@ struct AdapterEntry {
   std::int64_t named = 0;    // by requests that have not ended
   std::int64_t running = 0;  // sequences, as last counted
   std::int64_t waiting = 0;
-  std::int32_t want = -1;  // AdapterLine's
+  std::int32_t demand = -1;  // AdapterLine's
 
   // In the residency's lists:
   EntryLink busy;     // each step looks at it

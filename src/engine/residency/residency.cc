@@ -17,126 +17,9 @@ using Ready = AdapterEntry::Ready;
 using Closing = AdapterEntry::Closing;
 using Task = AdapterStore::Task;
 
-namespace {
-
-// Always answers: if memory is too short for the error, with out_of_memory.
-void answer_with(const Residency::Answer& answer, const Error& error) {
-  std::optional<Result<void>> reply;
-  if (!within_memory([&] { reply = error; }).ok()) reply = out_of_memory_error();
-  answer(*std::move(reply));
-}
-
-}  // namespace
-
-Claim::Claim(Residency* residency, std::span<AdapterEntry* const> entries)
-    : residency_(residency), entries_(entries.begin(), entries.end()) {
-  for (AdapterEntry* const entry : entries_) ++entry->claims;
-}
-
-Claim::Claim(Claim&& other) noexcept
-    : residency_(other.residency_),
-      entries_(std::exchange(other.entries_, {})),
-      resolved_(other.resolved_),
-      begun_(other.begun_),
-      mix_(std::exchange(other.mix_, {})) {}
-
-Claim& Claim::operator=(Claim&& other) noexcept {
-  std::swap(residency_, other.residency_);
-  std::swap(entries_, other.entries_);
-  std::swap(resolved_, other.resolved_);
-  std::swap(begun_, other.begun_);
-  std::swap(mix_, other.mix_);
-  return *this;
-}
-
-Claim::~Claim() { let_go(); }
-
-void Claim::let_go() {
-  mix_ = {};
-  for (AdapterEntry* const entry : entries_) {
-    if (begun_) --entry->begun;
-    residency_->drop_claim(*entry);
-  }
-  entries_.clear();
-}
-
-bool Claim::ready() const {
-  return resolved_ || std::ranges::all_of(entries_, [](const AdapterEntry* entry) {
-           return entry->handle() != nullptr;
-         });
-}
-
-const Error* Claim::error() const {
-  if (resolved_) return nullptr;
-  for (const AdapterEntry* const entry : entries_) {
-    if (const Error* const error = entry->error(); error != nullptr) return error;
-  }
-  return nullptr;
-}
-
-Result<void> Claim::resolve(std::span<const lora::ScaledAdapter> adapters) {
-  MOTLEY_CHECK(ready() && !resolved_ && adapters.size() == entries_.size(),
-               "a claim is resolved once, when its adapters are there");
-  std::vector<lora::Mix::Part> parts;
-  for (std::size_t i = 0; i < adapters.size(); ++i)
-    parts.push_back({.adapter = *entries_[i]->handle(), .scale = adapters[i].scale});
-  MOTLEY_TRY(mix_, lora::Mix::make(parts));
-  resolved_ = true;
-  return {};
-}
-
-void Claim::unresolve() {
-  mix_ = {};
-  resolved_ = false;
-}
-
-void Claim::begin() {
-  if (std::exchange(begun_, true)) return;
-  for (AdapterEntry* const entry : entries_) {
-    ++entry->begun;
-    if (auto* const ready = std::get_if<Ready>(&entry->state)) ready->fresh = false;
-  }
-}
-
-bool Claim::closing() const { return std::ranges::any_of(entries_, &AdapterEntry::is<Closing>); }
-
-Claim Claim::again() const {
-  Claim claim(residency_, entries_);
-  if (begun_) claim.begin();
-  claim.resolved_ = resolved_;
-  claim.mix_ = mix_;
-  return claim;
-}
-
 AdapterEntry* Residency::find(std::string_view name) const {
   AdapterEntry* const found = entries_.find(name);
   return found == nullptr || found->unloading ? nullptr : found;
-}
-
-Result<std::uint64_t> Residency::start(const Pending& pending, lora::ContentVersion version) {
-  const std::uint64_t id = next_job_++;
-  const bool is_read = pending.task == Task::read;
-  const Result<void> begun = within_memory([&] {
-    AdapterStore::Job job{.id = id,
-                          .task = pending.task,
-                          .spec = pending.spec,
-                          .version = version,
-                          .keeps_old = pending.hold && entries_.find(pending.spec.name) != nullptr};
-    jobs_.emplace(id, pending);
-    if (is_read) being_read_.insert(pending.spec.name);
-    store_->begin(std::move(job));
-  });
-  if (!begun.ok()) {
-    jobs_.erase(id);
-    if (is_read) being_read_.erase(pending.spec.name);
-    return begun.error();
-  }
-  if (pending.is_new) ++new_names_;
-  return id;
-}
-
-bool Residency::is_being_read(std::string_view name) const {
-  return held_.contains(name) || being_read_.contains(name);
 }
 
 void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer) {
@@ -148,7 +31,7 @@ void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer
 
 void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer) {
   // What was held when memory ran out before it was settled.
-  drop_held(spec.name);
+  loads_.drop_held(spec.name);
   const Result<void> begun = within_memory([&] {
     return try_load(
         {.task = Task::read, .spec = spec, .replace = replace, .hold = true, .answer = answer});
@@ -156,49 +39,38 @@ void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer
   if (!begun.ok()) answer_with(answer, begun.error());
 }
 
-void Residency::drop_held(std::string_view name) {
-  const auto found = held_.find(name);
-  if (found == held_.end()) return;
-  if (found->second.is_new) --new_names_;
-  held_.erase(found);
-}
-
 void Residency::settle(std::string_view name, bool enters, const Answer& answer) {
-  const auto found = held_.find(name);
-  if (found == held_.end())
-    return answer_with(answer, Error(ErrorCode::internal, "an adapter that is not held"));
-  auto held = held_.extract(found);
-  if (held.mapped().is_new) --new_names_;
+  std::optional<LoadJobs::Held> held = loads_.take_held(name);
+  if (!held) return answer_with(answer, Error(ErrorCode::internal, "an adapter that is not held"));
   if (!enters) {
-    return_to_old_content(held.key());
+    return_to_old_content(name);
     return answer({});
   }
-  Result<void> entered =
-      within_memory([&] { return enter(std::move(held.mapped().spec), held.mapped().done); });
-  if (!entered.ok()) return_to_old_content(held.key());
+  Result<void> entered = within_memory([&] { return enter(std::move(held->spec), held->done); });
+  if (!entered.ok()) return_to_old_content(name);
   answer(std::move(entered));
 }
 
-Result<void> Residency::try_load(const Pending& pending) {
-  const AdapterSpec& spec = pending.spec;
+Result<void> Residency::try_load(const LoadJobs::Job& job) {
+  const AdapterSpec& spec = job.spec;
   const std::string where = cat("adapter ", quote(spec.name));
-  const bool under_way = is_being_read(spec.name);
+  const bool under_way = loads_.reads(spec.name);
   const AdapterEntry* const known = entries_.find(spec.name);
   if (under_way || (known != nullptr && known->unloading))
     return Error(ErrorCode::busy, under_way ? "it is being loaded" : "it is being unloaded", where,
                  "try again when that is done");
-  if (known != nullptr && !pending.replace)
+  if (known != nullptr && !job.replace)
     return Error(ErrorCode::invalid_argument, "it has already been loaded", where,
                  "unload it first, or replace it in place (load_inplace)");
-  Pending counted = pending;
+  LoadJobs::Job counted = job;
   counted.is_new = known == nullptr;
   if (counted.is_new) MOTLEY_TRY_VOID(may_add(where));
-  MOTLEY_TRY_VOID(start(counted));
+  MOTLEY_TRY_VOID(loads_.start(counted));
   return {};
 }
 
 Result<void> Residency::may_add(const std::string& where) const {
-  if (limits_.names == 0 || entries_.size() + new_names_ < limits_.names) return {};
+  if (limits_.names == 0 || entries_.size() + loads_.new_names() < limits_.names) return {};
   return Error(ErrorCode::invalid_argument,
                cat("there are ", limits_.names, " adapters already, which is the limit"), where,
                "unload one, or start with a higher --max-adapters");
@@ -216,7 +88,8 @@ Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::D
         where, "use a smaller one, or serve it on the CPU");
   const AdapterStore::Usage usage = store_->usage();
   const bool was_pinned = known != nullptr && known->spec.pinned;
-  const std::uint64_t kept = pinned_pages_ + held_pinned_pages() - (was_pinned ? known->pages : 0);
+  const std::uint64_t kept =
+      pinned_pages_ + loads_.held_pinned_pages() - (was_pinned ? known->pages : 0);
   if (adapters_fit(done.pages, kept, usage.pages)) return {};
   const std::string_view left = kept > 0 ? " that pinned adapters leave" : "";
   return Error(
@@ -232,19 +105,18 @@ void Residency::return_to_old_content(std::string_view name) {
     place(*entry);
 }
 
-Result<void> Residency::take_read(const Pending& pending, AdapterStore::Done& done) {
+Result<void> Residency::take_read(const LoadJobs::Job& job, AdapterStore::Done& done) {
   if (done.error) {
-    return_to_old_content(pending.spec.name);
-    return std::move(*done.error).within(cat("adapter ", quote(pending.spec.name)));
+    return_to_old_content(job.spec.name);
+    return std::move(*done.error).within(cat("adapter ", quote(job.spec.name)));
   }
-  if (Result<void> may = may_enter(pending.spec, done); !may.ok()) {
-    return_to_old_content(pending.spec.name);
+  if (Result<void> may = may_enter(job.spec, done); !may.ok()) {
+    return_to_old_content(job.spec.name);
     return may;
   }
-  if (!pending.hold) return enter(pending.spec, done);
+  if (!job.hold) return enter(job.spec, done);
   sites_.include(done.sites);
-  held_.emplace(pending.spec.name, Held{pending.spec, std::move(done), pending.is_new});
-  if (pending.is_new) ++new_names_;
+  loads_.hold(job, std::move(done));
   return {};
 }
 
@@ -257,7 +129,7 @@ Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   const bool pinned = spec.pinned;
   const bool was_pinned = entry.spec.pinned;
   leave_pinned(entry);
-  if (known != nullptr) ++replacements_;
+  if (known != nullptr) ++load_stats_.replacements;
   if (entry.version != done.version) entry.state = Absent();
   entry.spec = std::move(spec);
   entry.version = done.version;
@@ -295,16 +167,14 @@ Result<void> Residency::try_unload(std::string_view name, const Answer& answer) 
 }
 
 void Residency::give_up(const Error& error) {
-  for (auto& [id, job] : jobs_) {
-    if (job.answer) answer_with(std::exchange(job.answer, nullptr), error);
-  }
+  loads_.answer_all(error);
   for (const auto& [name, answer] : std::exchange(unloading_, {})) answer_with(answer, error);
-  while (!held_.empty()) drop_held(std::string_view(held_.begin()->first));
+  loads_.drop_held();
 }
 
 void Residency::place(AdapterEntry& entry) {
   const Result<std::uint64_t> job = within_memory(
-      [&] { return start({.task = Task::place, .spec = entry.spec}, entry.version); });
+      [&] { return loads_.start({.task = Task::place, .spec = entry.spec}, entry.version); });
   if (job.ok()) {
     entry.state = Loading{.job = *job};
   } else {
@@ -334,7 +204,7 @@ bool Residency::take_placed(const std::string& name, AdapterStore::Done done) {
 }
 
 bool Residency::take_ready(AdapterEntry& entry, AdapterStore::Done& done) {
-  ++loads_;
+  ++load_stats_.loads;
   entry.turn = ++turns_;
   if (entry.claims > 0) entry.state = Ready{.handle = std::move(done.handle)};
   return std::exchange(entry.broken, false);
@@ -350,8 +220,8 @@ bool Residency::take_failed(AdapterEntry& entry, const Error& why) {
     return false;
   }
   // Its files are being replaced: the new content is placed as soon as it is known.
-  if (entry.claims > 0 && is_being_read(entry.spec.name)) return false;
-  ++failures_;
+  if (entry.claims > 0 && loads_.reads(entry.spec.name)) return false;
+  ++load_stats_.failures;
   const bool was_broken = entry.broken;
   if (entry.claims == 0 && was_broken) return false;
   const Result<void> noted = within_memory([&] {
@@ -380,22 +250,17 @@ Error Residency::failure_of(AdapterEntry& entry, const Error& why) {
 bool Residency::collect() {
   bool changed = false;
   while (std::optional<AdapterStore::Done> done = store_->take_done()) {
-    const auto found = jobs_.find(done->id);
-    MOTLEY_CHECK(found != jobs_.end(), "the store does each job once");
-    Pending pending = std::move(found->second);
-    jobs_.erase(found);
-    if (!done->error) load_time_.observe(done->took);
-    switch (pending.task) {
+    const LoadJobs::Job job = loads_.take(done->id);
+    if (!done->error) load_stats_.time.observe(done->took);
+    switch (job.task) {
       case Task::read: {
-        being_read_.erase(pending.spec.name);
-        if (pending.is_new) --new_names_;
-        Result<void> entered = within_memory([&] { return take_read(pending, *done); });
+        Result<void> entered = within_memory([&] { return take_read(job, *done); });
         changed = changed || entered.ok();
-        if (pending.answer) pending.answer(std::move(entered));
+        if (job.answer) job.answer(std::move(entered));
         break;
       }
       case Task::place:
-        changed = take_placed(pending.spec.name, *std::move(done)) || changed;
+        changed = take_placed(job.spec.name, *std::move(done)) || changed;
         break;
     }
   }
@@ -419,11 +284,10 @@ bool Residency::sweep() {
       ++asked;
       continue;
     }
-    if (entry.traffic != nullptr) --counted_adapters_;
+    traffic_.forget(entry);
     busy_.remove(entry);
     counted_.remove(entry);
-    changed_.remove(entry);
-    removed_.insert(entries_.take(asked->first));
+    changes_.remove(entries_.take(asked->first));
     const Answer answer = std::move(asked->second);
     asked = unloading_.erase(asked);
     answer({});
@@ -446,14 +310,6 @@ void Residency::leave_pinned(const AdapterEntry& entry) {
 }
 void Residency::join_pinned(const AdapterEntry& entry) {
   if (entry.spec.pinned) pinned_pages_ += entry.pages;
-}
-
-std::uint64_t Residency::held_pinned_pages() const {
-  std::uint64_t pages = 0;
-  for (const auto& [name, held] : held_) {
-    if (held.spec.pinned) pages += held.done.pages;
-  }
-  return pages;
 }
 
 std::uint64_t Residency::pages_to_bring(std::span<AdapterEntry* const> adapters) const {
@@ -534,7 +390,7 @@ void Residency::stop_making_room() {
 
 // Adapters that are idle, or pinned and ready, concern no step.
 void Residency::note(AdapterEntry& entry) {
-  changed_.insert(entry);
+  changes_.note(entry);
   const bool may_close = entry.is<Ready>() && !entry.spec.pinned;
   if (may_close || entry.is<Closing>() || entry.is<Loading>() || entry.retry_below())
     busy_.insert(entry);
@@ -542,61 +398,18 @@ void Residency::note(AdapterEntry& entry) {
     busy_.remove(entry);
 }
 
-// If memory is short, it is counted with the others until the next request.
-void Residency::count_apart(AdapterEntry& entry) {
-  if (entry.traffic != nullptr || counted_adapters_ >= limits_.counted) return;
-  const Result<void> made =
-      within_memory([&] { entry.traffic = std::make_unique<AdapterTraffic>(); });
-  if (made.ok()) ++counted_adapters_;
-}
-
 void Residency::clear_counts() {
   entries_.count_looks(counted_.each([this](AdapterEntry& entry) {
     entry.running = entry.waiting = 0;
     counted_.remove(entry);
-    changed_.insert(entry);
+    changes_.note(entry);
   }));
 }
 
 void Residency::count(AdapterEntry& entry, std::int64_t AdapterEntry::* sequences) {
   ++(entry.*sequences);
   counted_.insert(entry);
-  changed_.insert(entry);
-}
-
-void Residency::each_change(FunctionRef<void(const std::string&, const AdapterEntry*)> see) const {
-  for (const auto& [name, entry] : removed_) {
-    if (entries_.find(name) == nullptr) see(name, nullptr);
-  }
-  entries_.count_looks(
-      changed_.each([&](const AdapterEntry& entry) { see(entry.spec.name, &entry); }));
-}
-
-void Residency::forget_changes() {
-  removed_.clear();
-  changed_.each([this](AdapterEntry& entry) { changed_.remove(entry); });
-}
-
-AdapterInfo Residency::describe(const std::string& name, const AdapterEntry& entry) {
-  AdapterState state = AdapterState::absent;
-  if (entry.is<Loading>()) state = AdapterState::loading;
-  if (entry.handle() != nullptr) state = AdapterState::ready;
-  if (entry.unloading) state = AdapterState::closing;
-  return {.name = name,
-          .path = entry.spec.path.string(),
-          .version = lora::to_string(entry.version),
-          .state = state,
-          .pinned = entry.spec.pinned,
-          .rank = entry.rank,
-          .modules = entry.modules,
-          .pages = entry.pages,
-          .broken = entry.broken,
-          .non_finite_logits = entry.non_finite_logits,
-          .running = entry.running,
-          .waiting = entry.waiting,
-          .traffic = entry.traffic == nullptr
-                         ? nullptr
-                         : std::make_shared<const AdapterTraffic>(*entry.traffic)};
+  changes_.note(entry);
 }
 
 // What must not be; empty if all is well.
@@ -607,7 +420,7 @@ std::string_view Residency::wrong_with(const AdapterEntry& entry) const {
     if ((*handle)->version() != entry.version) return "has bytes of other content";
     if (!entry.spec.pinned && !entry.busy.listed) return "is in use and in no list";
   }
-  if (entry.is<Loading>() && !jobs_.contains(std::get<Loading>(entry.state).job))
+  if (entry.is<Loading>() && !loads_.contains(std::get<Loading>(entry.state).job))
     return "is loading without a job";
   if (entry.retry_below() && !entry.busy.listed) return "waits for pages and is in no list";
   if (entry.is<Closing>() && !room_.making_room()) return "is closing for no other";

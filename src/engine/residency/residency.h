@@ -1,66 +1,27 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "engine/requests/request.h"
+#include "engine/residency/adapter_changes.h"
 #include "engine/residency/adapter_entry.h"
 #include "engine/residency/adapter_names.h"
 #include "engine/residency/adapter_room.h"
 #include "engine/residency/adapter_store.h"
+#include "engine/residency/claim.h"
+#include "engine/residency/load_jobs.h"
+#include "engine/residency/traffic_counters.h"
 #include "engine/stats/stats.h"
-#include "lora/apply/batch.h"
+#include "lora/site_set.h"
 
 namespace motley::engine {
-
-class Residency;
-
-// A claim on the adapters of a request: they are ready, or will be.
-class Claim {
- public:
-  Claim(Claim&& other) noexcept;
-  Claim& operator=(Claim&& other) noexcept;
-  ~Claim();
-
-  // Whether all its adapters are ready; always true for the base.
-  bool ready() const;
-  // The error of a failed load.
-  const Error* error() const;
-  // Once ready: fixes the mix of the current contents, whatever is loaded under the names later.
-  Result<void> resolve(std::span<const lora::ScaledAdapter> adapters);
-  bool resolved() const { return resolved_; }
-  // For a sequence that does not begin after all: the mix is resolved again when it does.
-  void unresolve();
-  // Its sequence begins; when preempted, it keeps the claim.
-  void begin();
-  bool begun() const { return begun_; }
-  // Whether one of its adapters is closing.
-  bool closing() const;
-  // A claim for another sequence of the same request.
-  Claim again() const;
-  const lora::Mix& mix() const { return mix_; }
-
- private:
-  friend class Residency;
-  Claim(Residency* residency, std::span<AdapterEntry* const> entries);
-  void let_go();
-
-  Residency* residency_ = nullptr;
-  std::vector<AdapterEntry*> entries_;
-  bool resolved_ = false;
-  bool begun_ = false;
-  lora::Mix mix_;
-};
 
 // Manages which adapters are resident. Never promises more pages than there are: a claim is granted
 // as a whole, and only if all its adapters fit beside those claimed, so that no two requests wait
@@ -74,7 +35,15 @@ class Residency {
     // So many adapters have traffic counters of their own; the others share one.
     std::size_t counted = 256;
   };
-  Residency(AdapterStore* store, const Limits& limits) : store_(store), limits_(limits) {}
+  // How loads went.
+  struct LoadStats {
+    std::uint64_t loads = 0;
+    std::uint64_t failures = 0;
+    std::uint64_t replacements = 0;
+    DurationHistogram time;
+  };
+  Residency(AdapterStore* store, const Limits& limits)
+      : store_(store), limits_(limits), loads_(store), traffic_(limits.counted) {}
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
 
@@ -82,7 +51,7 @@ class Residency {
   // Null if no request can name it.
   AdapterEntry* find(std::string_view name) const;
 
-  using Answer = std::function<void(Result<void>)>;
+  using Answer = LoadAnswer;
   void load(const AdapterSpec& spec, bool replace, const Answer& answer);
   // The same in two steps: answers when the adapter has been read and checked. No request can name
   // it, or the content that replaces another, until settle() lets it enter; or it is dropped.
@@ -113,66 +82,43 @@ class Residency {
 
   // The sites that any adapter ever loaded changes.
   const lora::SiteSet& sites() const { return sites_; }
-  std::uint64_t loads() const { return loads_; }
-  std::uint64_t failures() const { return failures_; }
-  std::uint64_t replacements() const { return replacements_; }
-  const DurationHistogram& load_time() const { return load_time_; }
+  const LoadStats& load_stats() const { return load_stats_; }
   AdapterStore::Usage usage() const { return store_->usage(); }
   const AdapterStore& store() const { return *store_; }
   // Jobs of the store in progress.
-  std::size_t jobs() const { return jobs_.size(); }
+  std::size_t jobs() const { return loads_.size(); }
   // Call after a change of an entry that others see.
   void note(AdapterEntry& entry);
   // Call for each request: from the first one until it is unloaded the adapter is counted by
   // itself, unless the limit of such adapters is reached.
-  void count_apart(AdapterEntry& entry);
+  void count_apart(AdapterEntry& entry) { traffic_.count_apart(entry); }
   // Where its requests are counted. Does not allocate.
-  AdapterTraffic& traffic_of(const AdapterEntry& entry) {
-    return entry.traffic != nullptr ? *entry.traffic : other_traffic_;
-  }
-  const AdapterTraffic& other_traffic() const { return other_traffic_; }
+  AdapterTraffic& traffic_of(const AdapterEntry& entry) { return traffic_.of(entry); }
+  const AdapterTraffic& other_traffic() const { return traffic_.others(); }
   // Counts of sequences by adapter begin again at 0; then count() adds one to running or waiting.
   void clear_counts();
   void count(AdapterEntry& entry, std::int64_t AdapterEntry::* sequences);
   // Calls see(name, entry) for each adapter that has changed since forget_changes(); null: it is
   // gone.
-  void each_change(FunctionRef<void(const std::string&, const AdapterEntry*)> see) const;
-  void forget_changes();
-  static AdapterInfo describe(const std::string& name, const AdapterEntry& entry);
+  void each_change(FunctionRef<void(const std::string&, const AdapterEntry*)> see) const {
+    changes_.each(entries_, see);
+  }
+  void forget_changes() { changes_.forget(); }
   Result<void> check() const;
 
  private:
   friend class Claim;
 
-  struct Pending {
-    AdapterStore::Task task = AdapterStore::Task::read;
-    AdapterSpec spec;
-    bool replace = false;
-    bool hold = false;
-    Answer answer;
-    bool is_new = false;  // its name was not taken when it began
-  };
-  // What was read for hold().
-  struct Held {
-    AdapterSpec spec;
-    AdapterStore::Done done;
-    bool is_new = false;
-  };
-
-  // If memory runs out, nothing has begun.
-  Result<std::uint64_t> start(const Pending& pending, lora::ContentVersion version = {});
-  Result<void> try_load(const Pending& pending);
+  Result<void> try_load(const LoadJobs::Job& job);
   Result<void> try_unload(std::string_view name, const Answer& answer);
-  bool is_being_read(std::string_view name) const;
   // Whether there may be one more name.
   Result<void> may_add(const std::string& where) const;
-  void drop_held(std::string_view name);
   // Places its bytes, or sets the error for its claims.
   void place(AdapterEntry& entry);
   // Whether an adapter that was read is accepted: its rank, and its pages beside pinned adapters.
   Result<void> may_enter(const AdapterSpec& spec, const AdapterStore::Done& done) const;
   // Takes the result of a read: lets the adapter enter, or holds it.
-  Result<void> take_read(const Pending& pending, AdapterStore::Done& done);
+  Result<void> take_read(const LoadJobs::Job& job, AdapterStore::Done& done);
   Result<void> enter(AdapterSpec spec, AdapterStore::Done& done);
   // Requests that waited for new content get the old content, if it is there.
   void return_to_old_content(std::string_view name);
@@ -187,7 +133,6 @@ class Residency {
   // Removes unloaded adapters that no request names any more; whether there were any.
   bool sweep();
   void see_room();
-  std::uint64_t held_pinned_pages() const;
   // Before and after a change of an entry's pages, or of whether it is pinned.
   void leave_pinned(const AdapterEntry& entry);
   void join_pinned(const AdapterEntry& entry);
@@ -197,26 +142,17 @@ class Residency {
   AdapterStore* store_;
   Limits limits_;
   AdapterNames entries_;
-  AdapterNames::Map removed_;  // since forget_changes()
+  AdapterChanges changes_;
   EntryList<&AdapterEntry::busy> busy_;
   EntryList<&AdapterEntry::counted> counted_;
-  EntryList<&AdapterEntry::changed> changed_;
   std::uint64_t pinned_pages_ = 0;  // of pinned adapters, without those that are held
-  std::map<std::uint64_t, Pending> jobs_;
-  std::set<std::string, std::less<>> being_read_;
-  std::size_t new_names_ = 0;  // that are being read or held
-  std::map<std::string, Held, std::less<>> held_;
+  LoadJobs loads_;
   std::map<std::string, Answer, std::less<>> unloading_;
-  std::uint64_t next_job_ = 1;
   std::uint64_t turns_ = 0;
   AdapterRoom<AdapterEntry*> room_;
   lora::SiteSet sites_;
-  std::uint64_t loads_ = 0;
-  std::uint64_t failures_ = 0;
-  std::uint64_t replacements_ = 0;
-  DurationHistogram load_time_;
-  std::size_t counted_adapters_ = 0;  // with traffic of their own
-  AdapterTraffic other_traffic_;
+  LoadStats load_stats_;
+  TrafficCounters traffic_;
 };
 
 }  // namespace motley::engine

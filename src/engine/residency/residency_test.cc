@@ -196,7 +196,7 @@ TEST(Residency, IdleAdaptersMakeRoomAndComeBack) {
       EXPECT_EQ(sink->tokens[0], world.expected(request_for(cat("a", i))));
     }
   }
-  EXPECT_EQ(world.scheduler.residency().loads(), 15);
+  EXPECT_EQ(world.scheduler.residency().load_stats().loads, 15);
   EXPECT_EQ(world.store.usage().evictions, 13);
 }
 

@@ -9,10 +9,10 @@
 #include "base/result.h"
 #include "base/system/clock.h"
 #include "engine/requests/events.h"
+#include "engine/sampling/device_table.h"
+#include "engine/sampling/penalty_counts.h"
 #include "engine/sampling/sampling_state.h"
 #include "ops/context.h"
-#include "ops/sample.h"
-#include "tensor/buffer.h"
 #include "tensor/device/device.h"
 
 namespace motley::engine {
@@ -60,60 +60,39 @@ class SamplingBatch {
   Drawn drawn(std::int64_t row);
 
  private:
-  // A table in device memory, and its host copy.
-  struct Table {
-    tensor::Buffer device;
-    tensor::Buffer host;
-  };
-  // A row of counts, and the state that it belongs to.
-  struct CountsRow {
-    std::uint64_t state = 0;
-    std::int64_t tokens = 0;  // counted
-    std::uint64_t used = 0;   // by which launch() call
+  // What draws write, by row of the step.
+  struct Results {
+    DeviceTable ids;
+    DeviceTable log_probabilities;
+    DeviceTable top_ids;
+    DeviceTable top_log_probabilities;
+    std::vector<TopLogprob> tops;  // [rows, max_top_logprobs]
   };
 
   explicit SamplingBatch(const Options& options) : options_(options) {}
-  static Result<Table> make_table(tensor::Device& device, std::int64_t bytes);
-  template <class T>
-  static T* host(const Table& table);
-  template <class T>
-  static T* device(const Table& table);
 
   // These add to the host's tables, and set a choice's references to them.
   void add_mask(const grammar::Cursor& grammar, kernels::SampleChoice& choice);
   // After add_mask(): in the grammar's mask, or in a mask of their own.
   void add_token_rules(const SamplingState& state, kernels::SampleChoice& choice);
   void add_biases(const SamplingState& state, kernels::SampleChoice& choice);
-  // Sets the row of a state's counts, which are made again if they are not current.
-  Result<void> add_counts(const ops::Context& context, tensor::Stream& stream,
-                          const SamplingState& state, kernels::SampleChoice& choice);
-  // Copies elements [begin, end) of a table to the device.
-  template <class T>
-  static Result<void> upload(const Table& table, std::int64_t begin, std::int64_t end,
-                             tensor::Stream& stream);
 
   Options options_;
-  Table choices_;
-  Table masks_;
-  Table bias_ids_;
-  Table biases_;
-  Table tokens_;  // of a sequence whose counts are made
-  Table ids_;
-  Table log_probabilities_;
-  Table top_ids_;
-  Table top_log_probabilities_;
-  tensor::Buffer counts_;
-  std::vector<CountsRow> counts_rows_;
-  std::uint64_t calls_ = 0;
+  DeviceTable choices_;
+  DeviceTable masks_;
+  DeviceTable bias_ids_;
+  DeviceTable biases_;
+  PenaltyCounts counts_;
+  Results results_;
+
+  // Of the step so far:
+  std::int64_t rows_ = 0;
   std::int64_t masked_ = 0;  // rows of masks
+  std::int64_t bias_count_ = 0;
+  bool with_log_probabilities_ = false;
   std::vector<char> waits_;  // by row: its mask has not arrived
   TimePoint began_;
   std::optional<TimePoint> masks_until_;
-  std::vector<TopLogprob> tops_;  // [rows, max_top_logprobs]
-
-  std::int64_t rows_ = 0;  // of the step so far
-  std::int64_t bias_count_ = 0;
-  bool with_log_probabilities_ = false;
 };
 
 }  // namespace motley::engine

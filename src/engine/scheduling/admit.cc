@@ -34,19 +34,19 @@ void Scheduler::admit() {
   waiting_.give_adapters(residency_, now);
   bool room = true;
   bool some_began = false;
-  for (const WaitingQueue::Turn& turn : waiting_.turns()) {
-    WaitingSequence& waiting = turn.sequence();
+  for (const WaitingQueue::QueueEntry& entry : waiting_.in_order()) {
+    WaitingSequence& waiting = entry.sequence();
     const Result<bool> now_begins = within_memory([&] { return begins(waiting, room, now); });
     if (!now_begins.ok()) jobs_.mark(*waiting.sequence.job, now_begins.error());
     if (!now_begins.ok() || !*now_begins) continue;
     const std::shared_ptr<Job> job = waiting.sequence.job;
-    WaitingQueue::Place place = waiting_.take(turn);
+    WaitingQueue::Place place = waiting_.take(entry);
     some_began = true;
     const Result<void> begun = within_memory([&] { begin(std::move(place)); });
     if (!begun.ok()) jobs_.mark(*job, begun.error());
   }
   // Some entries would refer to sequences that have begun.
-  if (some_began) waiting_.forget_turns();
+  if (some_began) waiting_.forget_order();
   fail_marked();
 }
 
@@ -118,7 +118,7 @@ bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) 
   room.available += pages_.freed_by(let_go);
   const Need need{.pages = pages_.pages_for(waiting.sequence.length())};
   if (shortage(need, room).none()) return true;
-  running_.deny(*job.client);
+  job.client->denied = running_.admission();
   return false;
 }
 

@@ -19,34 +19,34 @@ class Outbox {
 
   // Reserves memory for this many more: every end that is still to come has its place.
   void provide(std::size_t ends) {
-    const std::size_t needed = letters_.size() + events_ + ends;
-    if (letters_.capacity() < needed) letters_.reserve(std::max(needed, 2 * letters_.capacity()));
+    const std::size_t needed = pending_.size() + events_ + ends;
+    if (pending_.capacity() < needed) pending_.reserve(std::max(needed, 2 * pending_.capacity()));
   }
 
   void add(std::shared_ptr<EventSink> sink, Event event) {
-    letters_.push_back({.sink = std::move(sink), .event = std::move(event)});
+    pending_.push_back({.sink = std::move(sink), .event = std::move(event)});
   }
-  bool empty() const { return letters_.empty(); }
+  bool empty() const { return pending_.empty(); }
 
   // Delivers in order, and releases the sinks.
   void deliver() {
-    while (delivered_ < letters_.size()) {
-      Letter& letter = letters_[delivered_++];
-      letter.sink->take(std::move(letter.event));
+    while (delivered_ < pending_.size()) {
+      PendingEvent& next = pending_[delivered_++];
+      next.sink->take(std::move(next.event));
     }
-    letters_.clear();
+    pending_.clear();
     delivered_ = 0;
   }
 
  private:
-  struct Letter {
+  struct PendingEvent {
     std::shared_ptr<EventSink> sink;
     Event event;
   };
 
   std::size_t events_;
   std::size_t delivered_ = 0;
-  std::vector<Letter> letters_;
+  std::vector<PendingEvent> pending_;
 };
 
 }  // namespace motley::engine

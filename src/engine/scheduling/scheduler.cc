@@ -55,7 +55,7 @@ void Scheduler::submit(Arrival arrival) {
   const Result<void> entered = within_memory([&] { return enter(std::move(arrival)); });
   if (entered.ok()) return;
   ++counts.failed;
-  tell_failure(*sink, entered.error());
+  report_failure(*sink, entered.error());
 }
 
 // First everything that can fail.
@@ -140,7 +140,7 @@ void Scheduler::fail(const std::shared_ptr<Job>& job, const Error& error) {
   waiting_.remove_if([&](const WaitingSequence& each) { return each.sequence.job == job; });
   counts_.count_failed(*job);
   deliver();
-  tell_failure(*job->sink, error);
+  report_failure(*job->sink, error);
 }
 
 void Scheduler::fail_marked() {
@@ -226,10 +226,11 @@ void Scheduler::fill(Stats& stats) const {
   stats.kv_pages_used = pages_.used();
   stats.kv_pages_cached = pages_.cached();
   const AdapterStore::Usage usage = residency_.usage();
-  stats.adapter_loads = residency_.loads();
-  stats.adapter_load_failures = residency_.failures();
-  stats.adapter_replacements = residency_.replacements();
-  stats.adapter_load_time = residency_.load_time();
+  const Residency::LoadStats& loads = residency_.load_stats();
+  stats.adapter_loads = loads.loads;
+  stats.adapter_load_failures = loads.failures;
+  stats.adapter_replacements = loads.replacements;
+  stats.adapter_load_time = loads.time;
   stats.other_adapters = residency_.other_traffic();
   stats.adapter_evictions = usage.evictions;
   stats.adapter_pages = usage.pages;

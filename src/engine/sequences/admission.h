@@ -15,7 +15,7 @@ struct Need {
 struct Room {
   std::int64_t available = 0;  // pages, free or cached
   // Pages by which the running sequences and the new one may grow before one must be preempted: see
-  // Foresight.
+  // GrowthReserve.
   std::int64_t growth = 0;
   std::int64_t running = 0;  // sequences
   std::int64_t max_running = 0;
@@ -25,12 +25,12 @@ struct Room {
 constexpr std::int64_t reserve(const Room& room) { return room.running == 0 ? 0 : room.growth; }
 
 // How many pages ahead are provided for each running sequence, of those that it may still need.
-// Normally one; after preemptions for lack of pages twice as many, up to `most`, and half as many
-// after `calm_steps` without one. So a sequence begins only if it can continue for a while, but no
-// pages are kept for answers that end early.
-class Foresight {
+// Normally one; after preemptions for lack of pages twice as many, up to `max_pages`, and half as
+// many after `calm_steps` without one. So a sequence begins only if it can continue for a while,
+// but no pages are kept for answers that end early.
+class GrowthReserve {
  public:
-  static constexpr std::int64_t most = 4;
+  static constexpr std::int64_t max_pages = 4;
   static constexpr std::int64_t calm_steps = 256;
 
   constexpr std::int64_t pages() const { return pages_; }
@@ -38,7 +38,7 @@ class Foresight {
   // Call after every step.
   constexpr void learn(bool preempted) {
     if (preempted) {
-      pages_ = pages_ < most ? 2 * pages_ : most;
+      pages_ = pages_ < max_pages ? 2 * pages_ : max_pages;
       calm_ = 0;
     } else if (++calm_ == calm_steps) {
       pages_ = pages_ > 1 ? pages_ / 2 : 1;

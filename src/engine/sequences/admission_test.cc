@@ -20,22 +20,22 @@ TEST(Admission, BesideOthersEachKeepsAPageToGrow) {
   EXPECT_EQ(shortage({.pages = 8}, room), (Shortage{.pages = 1}));
 }
 
-TEST(Admission, ForesightGrowsWhereSequencesArePushedBackAndWanes) {
-  Foresight foresight;
-  EXPECT_EQ(foresight.growth(2, 100), 1);
-  foresight.learn(true);
-  foresight.learn(true);
-  EXPECT_EQ(foresight.growth(2, 100), 4);
-  EXPECT_EQ(foresight.growth(2, 5), 3);  // no more than it can take
-  EXPECT_EQ(foresight.growth(5, 5), 1);
-  for (int i = 0; i < 20; ++i) foresight.learn(true);
-  EXPECT_EQ(foresight.pages(), Foresight::most);
-  for (int i = 1; i < Foresight::calm_steps; ++i) foresight.learn(false);
-  EXPECT_EQ(foresight.pages(), Foresight::most);
-  foresight.learn(false);
-  EXPECT_EQ(foresight.pages(), Foresight::most / 2);
-  for (int i = 0; i < 10 * Foresight::calm_steps; ++i) foresight.learn(false);
-  EXPECT_EQ(foresight.pages(), 1);
+TEST(Admission, TheGrowthReserveGrowsWithPreemptionsAndShrinks) {
+  GrowthReserve reserve;
+  EXPECT_EQ(reserve.growth(2, 100), 1);
+  reserve.learn(true);
+  reserve.learn(true);
+  EXPECT_EQ(reserve.growth(2, 100), 4);
+  EXPECT_EQ(reserve.growth(2, 5), 3);  // no more than it can take
+  EXPECT_EQ(reserve.growth(5, 5), 1);
+  for (int i = 0; i < 20; ++i) reserve.learn(true);
+  EXPECT_EQ(reserve.pages(), GrowthReserve::max_pages);
+  for (int i = 1; i < GrowthReserve::calm_steps; ++i) reserve.learn(false);
+  EXPECT_EQ(reserve.pages(), GrowthReserve::max_pages);
+  reserve.learn(false);
+  EXPECT_EQ(reserve.pages(), GrowthReserve::max_pages / 2);
+  for (int i = 0; i < 10 * GrowthReserve::calm_steps; ++i) reserve.learn(false);
+  EXPECT_EQ(reserve.pages(), 1);
 }
 
 // Pages that others own cost nothing; cached pages stop being available when they are reused.

@@ -77,7 +77,7 @@ std::int64_t RunningBatch::growth_of(const Sequence& sequence) const {
   const Job& job = *sequence.job;
   const std::int64_t most = std::min(longest_, job.prompt_tokens() + job.request.max_tokens);
   return sequence.open() *
-         foresight_.growth(pages_->pages_for(sequence.length()), pages_->pages_for(most));
+         growth_reserve_.growth(pages_->pages_for(sequence.length()), pages_->pages_for(most));
 }
 
 std::int64_t RunningBatch::growth() const {

@@ -50,9 +50,10 @@ class RunningBatch {
   // Nothing was added since order(), and yet they stand otherwise.
   bool is_out_of_order() const;
 
-  // A client that was denied a right of way for lack of pages gets none in the same admission.
+  // A client that was denied a right of way for lack of pages gets none in the same admission,
+  // whose number Client::denied has then.
   void start_admission() { ++admission_; }
-  void deny(Client& client) const { client.denied = admission_; }
+  std::uint64_t admission() const { return admission_; }
   bool denies(const Client& client) const { return client.denied == admission_; }
 
   // Fills Client::rows: clients with prompts in the step get rows by their weights; those that one
@@ -63,7 +64,7 @@ class RunningBatch {
   std::int64_t growth_of(const Sequence& sequence) const;
   std::int64_t growth() const;
   // Call after every step.
-  void learn(bool preempted) { foresight_.learn(preempted); }
+  void learn(bool preempted) { growth_reserve_.learn(preempted); }
 
  private:
   static bool stands_before(const RunningSequence& a, const RunningSequence& b);
@@ -75,7 +76,7 @@ class RunningBatch {
   std::uint64_t ordering_ = 0;      // the number of changes that order() has seen
   std::uint64_t admission_ = 0;     // the number of start_admission()
   std::vector<Client*> prompting_;  // in the current step
-  Foresight foresight_;
+  GrowthReserve growth_reserve_;
 };
 
 }  // namespace motley::engine

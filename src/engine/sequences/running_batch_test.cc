@@ -106,7 +106,7 @@ TEST_F(RunningBatchTest, ADeniedRightOfWayIsDeniedUntilTheNextAdmission) {
   Client& client = *add("a").client;
   batch.start_admission();
   EXPECT_FALSE(batch.denies(client));
-  batch.deny(client);
+  client.denied = batch.admission();
   EXPECT_TRUE(batch.denies(client));
   batch.start_admission();
   EXPECT_FALSE(batch.denies(client));

@@ -22,22 +22,22 @@ void WaitingQueue::add(Place place, WaitingSequence waiting) {
   changed_ = true;
 }
 
-WaitingQueue::Place WaitingQueue::take(const Turn& turn) {
+WaitingQueue::Place WaitingQueue::take(const QueueEntry& entry) {
   changed_ = true;
-  return waiting_.extract(turn.at);
+  return waiting_.extract(entry.at);
 }
 
 void WaitingQueue::order(const Clients& clients) {
   if (!std::exchange(changed_, false)) return;
   if (within_memory([&] { try_order(clients); }).ok()) return;
-  turns_.clear();
+  in_order_.clear();
   changed_ = true;
 }
 
 // The order of start-time fair queueing if all could begin one after the other. A sequence that was
 // preempted keeps its earlier turn.
 void WaitingQueue::try_order(const Clients& clients) {
-  turns_.clear();
+  in_order_.clear();
   for (auto& [order, waiting] : waiting_) {
     Client& client = *waiting.sequence.job->client;
     client.turn = 0;
@@ -51,12 +51,12 @@ void WaitingQueue::try_order(const Clients& clients) {
     // A client's requests stay in their order.
     const std::uint64_t turn = std::max(client.turn, own);
     if (!job.started) client.turn = Clients::after(client, turn, job.cost);
-    turns_.push_back({.turn = turn,
-                      .client = client.number,
-                      .place = static_cast<std::uint32_t>(turns_.size()),
-                      .at = at});
+    in_order_.push_back({.turn = turn,
+                         .client = client.number,
+                         .place = static_cast<std::uint32_t>(in_order_.size()),
+                         .at = at});
   }
-  std::ranges::sort(turns_, [](const Turn& a, const Turn& b) {
+  std::ranges::sort(in_order_, [](const QueueEntry& a, const QueueEntry& b) {
     return std::tie(a.turn, a.client, a.place) < std::tie(b.turn, b.client, b.place);
   });
   by_client_.clear();
@@ -75,12 +75,12 @@ void WaitingQueue::give_adapters(Residency& residency, TimePoint now) {
 void WaitingQueue::try_give_adapters(Residency& residency, TimePoint now) {
   residency.stop_making_room();
   form_line(residency, now);
-  const std::span<const Want> line = line_.sorted();
+  const std::span<const AdapterDemand> line = line_.sorted();
   if (line.empty()) return;
   residency.rank_in_use();
-  for (const Want& want : line) {
-    want.first->claim = residency.claim(want.adapters);
-    if (!want.first->claim) make_room_for(want, residency);
+  for (const AdapterDemand& demand : line) {
+    demand.first->claim = residency.claim(demand.adapters);
+    if (!demand.first->claim) make_room_for(demand, residency);
   }
   line_.clear();
   // Adapters that one sequence has claimed are available to all.
@@ -117,14 +117,14 @@ void WaitingQueue::form_line(Residency& residency, TimePoint now) {
 
 // An adapter closes once sequences that wait for others have waited, all together, for the patience
 // times the number of sequences that have begun with it.
-void WaitingQueue::make_room_for(const Want& want, Residency& residency) {
-  if (!residency.can_fit(want.adapters)) return;
-  if (!want.in_line) {
-    const auto price = residency.price_of_room(want.adapters);
-    if (!price || want.waited < *price * rules_.adapter_patience) return;
+void WaitingQueue::make_room_for(const AdapterDemand& demand, Residency& residency) {
+  if (!residency.can_fit(demand.adapters)) return;
+  if (!demand.in_line) {
+    const auto price = residency.price_of_room(demand.adapters);
+    if (!price || demand.waited < *price * rules_.adapter_patience) return;
   }
-  want.first->in_line = true;
-  residency.make_room(want.adapters);
+  demand.first->in_line = true;
+  residency.make_room(demand.adapters);
 }
 
 // Sequences that wait with a claim on a closing adapter would keep it as long as their queue lasts.
@@ -132,8 +132,8 @@ void WaitingQueue::make_room_for(const Want& want, Residency& residency) {
 // others wait until it is loaded again.
 void WaitingQueue::take_claims_back(TimePoint now) {
   std::int64_t kept = 0;
-  for (const Turn& turn : turns_) {
-    WaitingSequence& waiting = turn.sequence();
+  for (const QueueEntry& entry : in_order_) {
+    WaitingSequence& waiting = entry.sequence();
     if (!waiting.claim || waiting.claim->begun() || !waiting.claim->closing()) continue;
     if (kept++ < rules_.sequences) continue;
     waiting.claim.reset();

@@ -42,8 +42,8 @@ class WaitingQueue {
     std::erase_if(waiting_, [&](const auto& each) { return predicate(each.second); });
   }
 
-  // A place in the order in which sequences begin.
-  struct Turn {
+  // A waiting sequence, in the order in which sequences begin.
+  struct QueueEntry {
     std::uint64_t turn = 0;
     std::uint64_t client = 0;
     std::uint32_t place = 0;  // index by Order
@@ -51,13 +51,13 @@ class WaitingQueue {
 
     WaitingSequence& sequence() const { return at->second; }
   };
-  // Brings turns() up to date. If memory runs out there are none, and the next call tries again.
+  // Brings in_order() up to date. If memory runs out there are none, and the next call tries again.
   void order(const Clients& clients);
   // Valid until the next order(), but for sequences that were removed or have begun.
-  std::span<const Turn> turns() const { return turns_; }
+  std::span<const QueueEntry> in_order() const { return in_order_; }
   // The sequence begins.
-  Place take(const Turn& turn);
-  void forget_turns() { turns_.clear(); }
+  Place take(const QueueEntry& entry);
+  void forget_order() { in_order_.clear(); }
 
   // Grants claims to sequences that wait for adapters: in order of the line as far as adapters fit,
   // and closes others where it is worth it. If memory runs out, it grants some.
@@ -73,12 +73,12 @@ class WaitingQueue {
   void try_give_adapters(Residency& residency, TimePoint now);
   // Those that want adapters without a claim ask for them; claims of the base are given.
   void form_line(Residency& residency, TimePoint now);
-  void make_room_for(const Want& want, Residency& residency);
+  void make_room_for(const AdapterDemand& demand, Residency& residency);
   void take_claims_back(TimePoint now);
 
   Rules rules_;
   WaitingSequences waiting_;
-  std::vector<Turn> turns_;
+  std::vector<QueueEntry> in_order_;
   bool changed_ = false;  // since order()
   std::unordered_map<std::string, std::int64_t> by_client_;
   std::uint64_t changes_ = 0;

@@ -23,11 +23,11 @@ class WaitingQueueTest : public testing::Test {
     return job;
   }
   // "a1 b3": clients with their requests, in the order in which they begin.
-  std::string turns() {
+  std::string order() {
     queue.order(sequences.jobs.clients());
     std::string text;
-    for (const WaitingQueue::Turn& turn : queue.turns()) {
-      const Job& job = *turn.sequence().sequence.job;
+    for (const WaitingQueue::QueueEntry& entry : queue.in_order()) {
+      const Job& job = *entry.sequence().sequence.job;
       text += cat(text.empty() ? "" : " ", job.request.client, job.id);
     }
     return text;
@@ -35,8 +35,8 @@ class WaitingQueueTest : public testing::Test {
   // The first in order begins.
   WaitingSequence begin_first() {
     queue.order(sequences.jobs.clients());
-    WaitingQueue::Place place = queue.take(queue.turns().front());
-    queue.forget_turns();
+    WaitingQueue::Place place = queue.take(queue.in_order().front());
+    queue.forget_order();
     WaitingSequence begun = std::move(place.mapped());
     Job& job = *begun.sequence.job;
     if (!job.started) sequences.jobs.start(job);
@@ -50,25 +50,25 @@ class WaitingQueueTest : public testing::Test {
 
 TEST_F(WaitingQueueTest, ClientsTakeTurns) {
   for (const char* client : {"a", "a", "a", "b", "c", "b"}) add(client);
-  EXPECT_EQ(turns(), "a1 b4 c5 a2 b6 a3");
+  EXPECT_EQ(order(), "a1 b4 c5 a2 b6 a3");
 }
 
 TEST_F(WaitingQueueTest, AClientOfTwiceTheWeightHasTwoTurns) {
   for (int i = 0; i < 2; ++i) add("a");
   for (int i = 0; i < 4; ++i) add("b", 0, 2);
-  EXPECT_EQ(turns(), "a1 b3 b4 a2 b5 b6");
+  EXPECT_EQ(order(), "a1 b3 b4 a2 b5 b6");
 }
 
 TEST_F(WaitingQueueTest, APriorityMovesARequestBeforeOthersOfItsClientOnly) {
   for (const char* client : {"a", "a", "b"}) add(client);
   add("b", 1);
-  EXPECT_EQ(turns(), "a1 b4 a2 b3");
+  EXPECT_EQ(order(), "a1 b4 a2 b3");
 }
 
 TEST_F(WaitingQueueTest, WhatBegunHasUsedItsClientsTurn) {
   for (const char* client : {"a", "a", "b"}) add(client);
   begin_first();
-  EXPECT_EQ(turns(), "b3 a2");
+  EXPECT_EQ(order(), "b3 a2");
 }
 
 TEST_F(WaitingQueueTest, APreemptedSequenceKeepsItsTurn) {
@@ -76,7 +76,7 @@ TEST_F(WaitingQueueTest, APreemptedSequenceKeepsItsTurn) {
   WaitingSequence preempted = begin_first();
   begin_first();
   queue.add(make_waiting_place(), std::move(preempted));
-  EXPECT_EQ(turns(), "a1 a2");
+  EXPECT_EQ(order(), "a1 a2");
 }
 
 TEST_F(WaitingQueueTest, CountsByClientAreOfTheLastOrder) {
@@ -85,13 +85,13 @@ TEST_F(WaitingQueueTest, CountsByClientAreOfTheLastOrder) {
   add("a");
   const std::shared_ptr<Job> left = add("b");
   EXPECT_EQ(queue.by_client(), Counts{});
-  EXPECT_EQ(turns(), "a1 b3 a2");
+  EXPECT_EQ(order(), "a1 b3 a2");
   EXPECT_EQ(queue.by_client(), (Counts{{"a", 2}, {"b", 1}}));
   const std::uint64_t changes = queue.changes();
-  EXPECT_EQ(turns(), "a1 b3 a2");
+  EXPECT_EQ(order(), "a1 b3 a2");
   EXPECT_EQ(queue.changes(), changes) << "nothing has changed";
   queue.remove_if([&](const WaitingSequence& each) { return each.sequence.job == left; });
-  EXPECT_EQ(turns(), "a1 a2");
+  EXPECT_EQ(order(), "a1 a2");
   EXPECT_EQ(queue.by_client(), (Counts{{"a", 2}}));
   EXPECT_GT(queue.changes(), changes);
 }
