@@ -113,7 +113,8 @@ class Reference {
     std::vector<int> order(experts);
     std::iota(order.begin(), order.end(), 0);
     const auto own = [&](int e) { return cell(at_.logits() + row * experts + e); };
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return own(a) > own(b); });
+    std::ranges::sort(order,
+                      [&](int a, int b) { return own(a) != own(b) ? own(a) > own(b) : a < b; });
     for (int e = 0; e < experts; ++e)
       errors.logits.add(own(e), normed.scale * logits[static_cast<std::size_t>(e)]);
     double weights = 0;

@@ -22,7 +22,8 @@ T* room(std::size_t count) {
 std::vector<int> best_of(const float* logits) {
   std::vector<int> order(experts);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  std::ranges::sort(
+      order, [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   order.resize(chosen);
   return order;
 }
