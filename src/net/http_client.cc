@@ -102,7 +102,7 @@ class HttpClient::Line : public std::enable_shared_from_this<Line> {
 
   bool was_used() const { return used_; }
   bool answer_began() const { return answer_began_; }
-  // Whether the server has closed it, or sent what nobody asked for.
+  // Whether the server has closed it, or sent what was not asked for.
   bool is_stale() { return stream_.has_input(); }
   // An answer has been read. Returns whether nothing else has come with it.
   bool end_answer() {

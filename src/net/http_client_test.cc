@@ -151,7 +151,7 @@ TEST(HttpClient, ReadsBodiesHoweverTheyEnd) {
 
 TEST(HttpClient, TakesNoAnswerForThatOfAnotherRequest) {
   ScriptedServer server({{{"HTTP/1.1 100 Continue\r\n\r\n", whole(200, "one")}},
-                         {{cat(whole(200, "two"), whole(200, "nobody asked"))}},
+                         {{cat(whole(200, "two"), whole(200, "not asked for"))}},
                          {{whole(200, "three")}}});
   HttpClient client(server.url());
   EXPECT_EQ(server.ask(client, {.path = "/"}).body, "one");

@@ -43,7 +43,7 @@ const RouteTable& Service::routes() {
           .with_body(adapter_body_bytes)
           .with_errors(adapter_error),
   };
-  // Anthropic's other routes, which are not implemented.
+  // The other routes of Anthropic, which this server does not have: their 404 has its form, too.
   static constexpr RouteTable table(rows,
                                     {.prefix = "/v1/messages/", .write_error = messages_error});
   return table;
