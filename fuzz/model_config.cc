@@ -32,6 +32,12 @@ struct CheckMixer {
     MOTLEY_CHECK(attention.window >= 0, "a window looks back");
     check_rotated(attention.rope);
   }
+  void operator()(const motley::model::DeltaNetConfig& net) const {
+    MOTLEY_CHECK(net.key_heads >= 1 && net.key_width >= 1 && net.value_width >= 1 && net.taps >= 2,
+                 "a delta net that has a size");
+    MOTLEY_CHECK(net.value_heads >= 1 && net.value_heads % net.key_heads == 0,
+                 "as many value heads for each key head");
+  }
   void operator()(const motley::model::LatentConfig& latent) const {
     MOTLEY_CHECK(latent.heads >= 1 && latent.q_rank >= 0 && latent.kv_rank >= 1 &&
                      latent.nope_dim >= 1 && latent.rope_dim >= 1 && latent.value_dim >= 1,
@@ -61,8 +67,7 @@ void check_config(const motley::json::Value& value) {
   const auto config = motley::model::parse_config(value, "config.json");
   if (!config.ok()) return check_message(config.error());
   MOTLEY_CHECK(config->layers >= 1 && config->layers <= 10'000, "a number of layers");
-  MOTLEY_CHECK(config->hidden >= 1 && config->vocabulary >= 1 && config->dense_intermediate >= 1 &&
-                   config->max_positions >= 1,
+  MOTLEY_CHECK(config->hidden >= 1 && config->vocabulary >= 1 && config->max_positions >= 1,
                "sizes are positive");
   MOTLEY_CHECK(config->norm_eps > 0 && std::isfinite(config->norm_eps), "a norm that divides");
   check_mixers(*config);

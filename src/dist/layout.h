@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 // Which part of a model each rank has. Pure arithmetic: every rank computes the same.
 namespace motley::dist {
@@ -17,6 +18,37 @@ struct Range {
   Range times(std::int64_t each) const { return {begin * each, end * each}; }
 
   friend bool operator==(const Range&, const Range&) = default;
+};
+
+// Several of them, of what a matrix has side by side: the rows of some queries, keys and values.
+// Ascending, and none follows another at once; may be none.
+class Ranges {
+ public:
+  Ranges() = default;
+  Ranges(const Range& all) { add(all); }  // NOLINT(google-explicit-constructor)
+  Ranges(std::int64_t begin, std::int64_t end) { add({begin, end}); }
+
+  void add(const Range& next) {
+    if (next.empty()) return;
+    if (!parts_.empty() && parts_.back().end == next.begin) {
+      parts_.back().end = next.end;
+    } else {
+      parts_.push_back(next);
+    }
+  }
+
+  const std::vector<Range>& parts() const { return parts_; }
+  std::int64_t size() const {
+    std::int64_t size = 0;
+    for (const Range& part : parts_) size += part.size();
+    return size;
+  }
+  bool empty() const { return parts_.empty(); }
+
+  friend bool operator==(const Ranges&, const Ranges&) = default;
+
+ private:
+  std::vector<Range> parts_;
 };
 
 // A rank's part of [0, count): contiguous, in order of ranks. If `ranks` does not divide the count,

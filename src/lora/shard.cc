@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 
@@ -11,43 +11,56 @@ namespace motley::lora {
 namespace {
 
 using dist::Range;
+using dist::Ranges;
 
 // Copies parts of an adapter's matrices, each part once: deltas that share a factor share its part.
 class Parts {
  public:
   Parts(const Adapter& from, Adapter& to) : from_(from), to_(to) {}
 
-  int rows(int index, const Range& range) { return part(index, &range, nullptr); }
-  int columns(int index, const Range& range) { return part(index, nullptr, &range); }
-  int block(int index, const Range& rows, const Range& columns) {
+  int rows(int index, const Ranges& ranges) { return part(index, &ranges, nullptr); }
+  int columns(int index, const Ranges& ranges) { return part(index, nullptr, &ranges); }
+  int block(int index, const Ranges& rows, const Ranges& columns) {
     return part(index, &rows, &columns);
   }
 
  private:
-  int part(int index, const Range* rows, const Range* columns) {
+  // Which of a matrix's rows and columns.
+  struct Key {
+    Ranges rows, columns;
+
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  int part(int index, const Ranges* rows, const Ranges* columns) {
     if (index < 0) return index;
     const Matrix& whole = from_.matrices[static_cast<std::size_t>(index)];
-    const Range own_rows = rows != nullptr ? *rows : Range{0, whole.rows};
-    const Range own_columns = columns != nullptr ? *columns : Range{0, whole.columns};
-    const auto key =
-        std::tuple(index, own_rows.begin, own_rows.end, own_columns.begin, own_columns.end);
-    const auto [known, is_new] = known_.try_emplace(key, static_cast<int>(to_.matrices.size()));
-    if (!is_new) return known->second;
-    MOTLEY_CHECK(own_rows.end <= whole.rows && own_columns.end <= whole.columns,
-                 "a part of the matrix");
+    const Key key{.rows = rows != nullptr ? *rows : Range{0, whole.rows},
+                  .columns = columns != nullptr ? *columns : Range{0, whole.columns}};
+    std::vector<std::pair<Key, int>>& known = known_[index];
+    const auto same = std::ranges::find(known, key, &std::pair<Key, int>::first);
+    if (same != known.end()) return same->second;
+    known.emplace_back(key, static_cast<int>(to_.matrices.size()));
     Matrix& part = to_.matrices.emplace_back();
-    part.rows = own_rows.size();
-    part.columns = own_columns.size();
+    part.rows = key.rows.size();
+    part.columns = key.columns.size();
     part.values.reserve(static_cast<std::size_t>(part.rows * part.columns));
-    for (std::int64_t row = own_rows.begin; row < own_rows.end; ++row)
-      part.values.insert(part.values.end(), whole.row(row) + own_columns.begin,
-                         whole.row(row) + own_columns.end);
-    return known->second;
+    for (const Range& down : key.rows.parts()) {
+      MOTLEY_CHECK(down.end <= whole.rows, "rows of the matrix");
+      for (std::int64_t row = down.begin; row < down.end; ++row)
+        append_row(whole.row(row), key, part);
+    }
+    return known.back().second;
+  }
+
+  static void append_row(const float* row, const Key& key, Matrix& part) {
+    for (const Range& across : key.columns.parts())
+      part.values.insert(part.values.end(), row + across.begin, row + across.end);
   }
 
   const Adapter& from_;
   Adapter& to_;
-  std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t>, int> known_;
+  std::map<int, std::vector<std::pair<Key, int>>> known_;  // by the whole matrix
 };
 
 // What a rank has of a site that is whole on every rank.

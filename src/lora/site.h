@@ -25,6 +25,13 @@ enum class Projection : std::uint8_t {
   q_b,
   kv_a,
   kv_b,  // MLA
+  in_qkv,
+  in_z,
+  in_b,
+  in_a,
+  in_qkvz,
+  in_ba,
+  delta_out,  // a gated delta net
   gate,
   up,
   down,  // a dense feed-forward block
@@ -102,6 +109,23 @@ constexpr ProjectionInfo info(Projection projection) {
       return {.name = "embed_tokens", .part = "embedding", .whole_inputs = false};
     case Projection::lm_head:
       return {.name = "lm_head", .part = "head"};
+    case Projection::in_qkv:
+      return {.name = "linear_attn.in_proj_qkv", .part = "delta net", .map = "in_proj_qkv"};
+    case Projection::in_z:
+      return {.name = "linear_attn.in_proj_z", .part = "delta net", .map = "in_proj_z"};
+    case Projection::in_b:
+      return {.name = "linear_attn.in_proj_b", .part = "delta net", .map = "in_proj_b"};
+    case Projection::in_a:
+      return {.name = "linear_attn.in_proj_a", .part = "delta net", .map = "in_proj_a"};
+    case Projection::in_qkvz:
+      return {.name = "linear_attn.in_proj_qkvz", .part = "delta net", .map = "in_proj_qkvz"};
+    case Projection::in_ba:
+      return {.name = "linear_attn.in_proj_ba", .part = "delta net", .map = "in_proj_ba"};
+    case Projection::delta_out:
+      return {.name = "linear_attn.out_proj",
+              .part = "delta net",
+              .map = "out_proj",
+              .whole_inputs = false};
   }
   return {};
 }
@@ -138,7 +162,7 @@ struct SiteSpec {
 // its inputs, may be empty; and some of its experts.
 struct SiteShard {
   Site site;
-  dist::Range out;
+  dist::Ranges out;
   dist::Range in;
   std::optional<dist::Range> experts = {};  // nothing: all, or it is no expert site
   bool has_biases = true;                   // false: another rank adds them

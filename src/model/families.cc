@@ -16,6 +16,11 @@ constexpr std::array table = {
     Family{"kimi_k2", read_deepseek_v3},
     Family{"gpt_oss", read_gpt_oss},
     Family{"glm4_moe", read_glm4_moe},
+    Family{"qwen3_5_moe", read_qwen3_5_moe, 0.25},
+    Family{"qwen3_5_moe_text", read_qwen3_5_moe, 0.25},
+    Family{"qwen3_5", read_qwen3_5, 0.25},
+    Family{"qwen3_5_text", read_qwen3_5, 0.25},
+    Family{"qwen3_next", read_qwen3_next, 0.25},
     Family{"qwen3", read_qwen3},
     Family{"llama", read_llama},
 };

@@ -14,6 +14,7 @@ namespace motley::model {
 struct Family {
   std::string_view model_type;
   void (*read)(ConfigReader& json, Config& config);
+  double rotated_part = 1;  // of a head, where the config does not say
 };
 
 // families/*.cc, one short file each. The table of model types is in families.cc.
@@ -25,6 +26,9 @@ void read_deepseek_v2(ConfigReader& json, Config& config);
 void read_deepseek_v3(ConfigReader& json, Config& config);
 void read_gpt_oss(ConfigReader& json, Config& config);
 void read_glm4_moe(ConfigReader& json, Config& config);
+void read_qwen3_5(ConfigReader& json, Config& config);
+void read_qwen3_5_moe(ConfigReader& json, Config& config);
+void read_qwen3_next(ConfigReader& json, Config& config);
 void read_qwen3(ConfigReader& json, Config& config);
 void read_llama(ConfigReader& json, Config& config);
 
@@ -34,6 +38,8 @@ std::span<const Family> families();
 
 // Marks the layers whose feed-forward block has experts.
 void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts);
+// Qwen's rule: every decoder_sparse_step-th layer has experts, but those of mlp_only_layers.
+void mark_sparse_moe_layers(ConfigReader& json, Config& config);
 // DeepSeek's rule: the first first_k_dense_replace layers are dense; after them every
 // moe_layer_freq-th layer has experts.
 void mark_moe_layers_behind_dense(ConfigReader& json, Config& config);

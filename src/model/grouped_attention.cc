@@ -26,9 +26,11 @@ Result<void> load_norms(WeightSource& source, const std::string& module, const C
     MOTLEY_TRY(block.v_norm.weight, Vector::create(ones, memory.device, memory.uploader));
   }
   if (sizes.qk_norm == QkNorm::none) return {};
+  const bool adds_one = config.norms_add_one;
   const auto load = [&](std::string_view name, const Linear& map) {
-    if (sizes.qk_norm == QkNorm::per_head) return source.vector(cat(module, name), sizes.head_dim);
-    return source.vector(cat(module, name), map.size.out, map.cut.rows);
+    if (sizes.qk_norm == QkNorm::per_head)
+      return source.norm(cat(module, name), sizes.head_dim, adds_one);
+    return source.norm(cat(module, name), map.size.out, adds_one, map.cut.rows);
   };
   MOTLEY_TRY(block.q_norm.weight, load(".q_norm.weight", block.q));
   MOTLEY_TRY(block.k_norm.weight, load(".k_norm.weight", block.k));

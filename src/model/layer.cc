@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/cat.h"
+#include "model/delta_net.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
 
@@ -48,7 +49,7 @@ Result<std::unique_ptr<Block>> load_feed_forward(WeightSource& source, const Con
 
 Result<Norm> load_norm(WeightSource& source, const Config& config, std::string_view name) {
   Norm norm{.eps = static_cast<float>(config.norm_eps), .weight_in_f32 = config.norm_weight_in_f32};
-  MOTLEY_TRY(norm.weight, source.vector(name, config.hidden));
+  MOTLEY_TRY(norm.weight, source.norm(name, config.hidden, config.norms_add_one));
   return norm;
 }
 

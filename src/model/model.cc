@@ -26,6 +26,7 @@ namespace {
 // Tensors of checkpoints that a forward pass does not use: multi-token prediction layers behind the
 // last layer, vision towers, recomputed buffers.
 bool is_skipped(std::string_view name, std::int64_t layers) {
+  constexpr std::string_view body = "model.";
   constexpr std::string_view layer_prefix = "model.layers.";
   if (name.starts_with(layer_prefix)) {
     const std::string_view rest = name.substr(layer_prefix.size());
@@ -33,8 +34,10 @@ bool is_skipped(std::string_view name, std::int64_t layers) {
     const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
     if (parsed.ec == std::errc() && layer >= layers) return true;
   }
-  for (const std::string_view prefix : {"mtp.", "visual.", "model.visual.", "vision_tower."}) {
-    if (name.starts_with(prefix)) return true;
+  for (std::string_view part : {"mtp.", "visual.", "vision_tower.", "vision_model.",
+                                "mm_projector.", "multi_modal_projector."}) {
+    if (name.starts_with(part)) return true;
+    if (name.starts_with(body) && name.substr(body.size()).starts_with(part)) return true;
   }
   // Scales by head of quantised keys and values, and those of queries.
   for (const std::string_view suffix : {".k_scale", ".v_scale", ".q_scale"}) {
@@ -139,8 +142,8 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
       load_layers(source, options, checkpoint_ != nullptr ? checkpoint_->file_bytes() : 0));
   MOTLEY_TRY(final_norm_, load_norm(source, config_, "model.norm.weight"));
   MOTLEY_TRY_VOID(load_head(source));
-  MOTLEY_TRY_VOID(
-      source.finish([&](std::string_view name) { return is_skipped(name, config_.layers); }));
+  MOTLEY_TRY_VOID(source.finish(
+      [&](std::string_view name) { return is_skipped(StoredNames::plain(name), config_.layers); }));
   MOTLEY_TRY_VOID(make_rope_tables(uploader.get()));
   if (uploader != nullptr) MOTLEY_TRY_VOID(uploader->finish());
   if (source.decoded() > 0)
@@ -242,12 +245,11 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
 // One for each way in which mixers rotate.
 Result<void> Model::make_rope_tables(quant::Uploader* uploader) {
   for (const MixerConfig& each : config_.mixers) {
-    const ops::RopeSpec& spec =
-        std::visit([](const auto& mixer) -> const ops::RopeSpec& { return mixer.rope; }, each);
-    if (spec.dims == 0 ||
-        std::ranges::find(rope_tables_, spec, &RopeTable::spec) != rope_tables_.end())
+    const ops::RopeSpec* const spec = rope_of(each);
+    if (spec == nullptr || spec->dims == 0 ||
+        std::ranges::find(rope_tables_, *spec, &RopeTable::spec) != rope_tables_.end())
       continue;
-    MOTLEY_TRY(RopeTable table, RopeTable::create(spec, *device_, uploader));
+    MOTLEY_TRY(RopeTable table, RopeTable::create(*spec, *device_, uploader));
     rope_tables_.push_back(std::move(table));
   }
   return {};
@@ -330,8 +332,8 @@ enum External : std::uint8_t { sum, addend, logits, external_count };
 void Model::list_ops() {
   Builder pass(layer_ops_, context({}), {.activations = activations(), .kv = kv_type()});
   for (const RopeTable& table : rope_tables_) pass.add_rope_table(table);
-  const std::optional<dist::Range>& part = embedding_.cut.rows;
-  Residual hidden{.sum = pass.embed(embedding_, part ? std::optional(part->begin) : std::nullopt)};
+  const auto first_token = shard_.is_cut() ? std::optional(shard_.vocabulary.begin) : std::nullopt;
+  Residual hidden{.sum = pass.embed(embedding_, first_token)};
   for (const Layer& layer : layers_) hidden = layer.append(hidden, pass);
   // The last sum is left to the caller, who may need only some rows.
   layer_ops_.set_external(hidden.sum, External::sum);

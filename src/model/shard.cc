@@ -127,6 +127,11 @@ struct HeadNames {
   void operator()(const LatentConfig& mixer) const {
     add(range_of("heads", heads_of(mixer, shard).own.heads, mixer.heads));
   }
+  void operator()(const DeltaNetConfig& mixer) const {
+    const HeadPart part = heads_of(mixer, shard);
+    add(range_of("value heads", part.own.heads, mixer.value_heads));
+    add(range_of("key heads", part.own.kv_heads, mixer.key_heads));
+  }
 };
 
 }  // namespace
@@ -140,6 +145,12 @@ HeadPart heads_of(const GroupedConfig& mixer, const Shard& shard) {
 HeadPart heads_of(const LatentConfig& mixer, const Shard& shard) {
   return part_of(shard, [&](int rank) -> dist::HeadShard {
     return {.heads = dist::deal(mixer.heads, shard.ranks, rank), .kv_heads = {0, 1}};
+  });
+}
+
+HeadPart heads_of(const DeltaNetConfig& mixer, const Shard& shard) {
+  return part_of(shard, [&](int rank) {
+    return dist::deal_heads(mixer.value_heads, mixer.key_heads, shard.ranks, rank);
   });
 }
 

@@ -55,12 +55,14 @@ struct HeadPart {
 HeadPart heads_of(const GroupedConfig& mixer, const Shard& shard);
 // The KV head is every rank's.
 HeadPart heads_of(const LatentConfig& mixer, const Shard& shard);
+// Key heads are dealt as KV heads are.
+HeadPart heads_of(const DeltaNetConfig& mixer, const Shard& shard);
 // Whether the rank has heads of all mixers of the model.
 bool has_heads(const Config& config, const Shard& shard);
 
 // A rank's part of a matrix [out, in]. Nothing: all of them.
 struct Cut {
-  std::optional<dist::Range> rows;
+  std::optional<dist::Ranges> rows;
   std::optional<dist::Range> columns;
   std::int64_t column_unit = 0;  // every rank's columns begin at a multiple of it
 

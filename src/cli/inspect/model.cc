@@ -65,6 +65,16 @@ struct AttentionFinding {
                attention.q_rank == 0 ? "" : cat("query rank ", attention.q_rank, ", "),
                "key and value rank ", attention.kv_rank, " + ", attention.rope_dim, " rotated");
   }
+  void operator()(const model::DeltaNetConfig& net) {
+    json.add("kind", "gated_delta_net");
+    json.add("key_heads", net.key_heads);
+    json.add("value_heads", net.value_heads);
+    json.add("key_width", net.key_width);
+    json.add("value_width", net.value_width);
+    json.add("taps", net.taps);
+    text = cat("gated delta net, ", net.value_heads, " value heads on ", net.key_heads, ", state ",
+               net.key_width, " x ", net.value_width, ", convolution of ", net.taps);
+  }
   void operator()(const model::GroupedConfig& attention) {
     json.add("kind", "grouped");
     json.add("heads", attention.heads);

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "base/cat.h"
+#include "base/overloaded.h"
 #include "base/system/files.h"
+#include "kernels/recurrence.h"
 #include "model/families.h"
 
 namespace motley::model {
@@ -15,11 +17,11 @@ constexpr std::int64_t max_layers = 10'000;
 
 // rope_parameters (transformers v5), or rope_theta with rope_scaling (v4), whose kind is rope_type
 // or type.
-void read_rope(ConfigReader& json, Config& config) {
+void read_rope(ConfigReader& json, double rotated_part, Config& config) {
   GroupedConfig& attention = config.grouped();
   ops::RopeSpec& rope = attention.rope;
   rope.base = json.number_or("rope_theta", 10000.0);
-  double partial = json.number_or("partial_rotary_factor", 1.0);
+  double partial = json.number_or("partial_rotary_factor", rotated_part);
 
   std::optional<ConfigReader> settings = json.inner("rope_parameters");
   if (!settings) settings = json.inner("rope_scaling");
@@ -75,7 +77,7 @@ void read_common(ConfigReader& json, Config& config) {
     return;
   }
   config.vocabulary = json.integer("vocab_size");
-  config.dense_intermediate = json.integer("intermediate_size");
+  config.dense_intermediate = json.integer_or("intermediate_size", 0);
   config.max_positions = json.integer_or("max_position_embeddings", 4096, 1);
   config.norm_eps = json.number("rms_norm_eps");
   config.tied_embeddings = json.boolean_or("tie_word_embeddings", false);
@@ -116,6 +118,14 @@ class Invariants {
     require(attention.rope.dims > 0, "no rotated dimensions");
     require_rotated(attention.rope, attention.rope_dim);
   }
+  void operator()(const DeltaNetConfig& net) {
+    require(net.value_heads % net.key_heads == 0,
+            "linear_num_value_heads is no multiple of linear_num_key_heads");
+    require(net.key_width <= kernels::max_key_width,
+            cat("linear_key_head_dim is above ", kernels::max_key_width));
+    require(net.taps <= kernels::max_taps,
+            cat("linear_conv_kernel_dim is above ", kernels::max_taps));
+  }
 
  private:
   void require_rotated(const ops::RopeSpec& rope, std::int64_t width) {
@@ -129,6 +139,9 @@ class Invariants {
 void check(ConfigReader& json, const Config& config) {
   Invariants invariants(json);
   for (const MixerConfig& mixer : config.mixers) std::visit(invariants, mixer);
+  const bool has_dense = config.dense_and_experts ||
+                         std::ranges::find(config.moe_layers, false) != config.moe_layers.end();
+  invariants.require(!has_dense || config.dense_intermediate > 0, "intermediate_size is not there");
   invariants.require(config.norm_eps > 0 && std::isfinite(config.norm_eps),
                      "rms_norm_eps is not positive");
   if (!config.has_experts()) return;
@@ -136,7 +149,35 @@ void check(ConfigReader& json, const Config& config) {
     json.refuse(ErrorCode::bad_file, router.error().what(), router.error().fix());
 }
 
+Result<const Family*> find_family(std::string_view model_type, std::string_view where) {
+  const std::span<const Family> all = families();
+  const auto family = std::ranges::find(all, model_type, &Family::model_type);
+  if (family != all.end()) return &*family;
+  std::vector<std::string_view> known;
+  for (const Family& each : all) known.push_back(each.model_type);
+  return Error(ErrorCode::unsupported, cat("model_type ", quote(model_type)), std::string(where),
+               cat("motley knows ", join(known)));
+}
+
+Result<Config> read_as(const Family& family, ConfigReader& json) {
+  Config config;
+  read_common(json, config);
+  MOTLEY_TRY_VOID(json.result());
+  read_rope(json, family.rotated_part, config);
+  family.read(json, config);
+  check(json, config);
+  MOTLEY_TRY_VOID(json.result());
+  return config;
+}
+
 }  // namespace
+
+const ops::RopeSpec* rope_of(const MixerConfig& mixer) {
+  return std::visit(
+      Overloaded{[](const DeltaNetConfig&) -> const ops::RopeSpec* { return nullptr; },
+                 [](const auto& attention) { return &attention.rope; }},
+      mixer);
+}
 
 bool Config::has_experts() const { return std::ranges::find(moe_layers, true) != moe_layers.end(); }
 
@@ -144,22 +185,21 @@ Result<Config> parse_config(const json::Value& value, std::string_view where) {
   auto object = value.as_object(where);
   if (!object.ok()) return std::move(object).error().as(ErrorCode::bad_file);
   ConfigReader json(**object, std::string(where));
-  Config config;
-  config.model_type = json.text_or("model_type", "");
-  const std::span<const Family> all = families();
-  const auto family =
-      std::ranges::find(all, std::string_view(config.model_type), &Family::model_type);
-  if (family == all.end()) {
-    std::vector<std::string_view> known;
-    for (const Family& each : all) known.push_back(each.model_type);
-    return Error(ErrorCode::unsupported, cat("model_type ", quote(config.model_type)),
-                 std::string(where), cat("motley knows ", join(known)));
-  }
-  read_common(json, config);
+  const std::string model_type = json.text_or("model_type", "");
+  MOTLEY_TRY(const Family* const family, find_family(model_type, where));
+  std::optional<ConfigReader> text = json.inner("text_config");
   MOTLEY_TRY_VOID(json.result());
-  read_rope(json, config);
-  family->read(json, config);
-  check(json, config);
+  if (!text) {
+    MOTLEY_TRY(Config config, read_as(*family, json));
+    config.model_type = model_type;
+    return config;
+  }
+  // A wrapper around a text model; whether its tables are one is said by the wrapper.
+  MOTLEY_TRY(const Family* const inner,
+             find_family(text->text_or("model_type", model_type), where));
+  MOTLEY_TRY(Config config, read_as(*inner, *text));
+  config.model_type = model_type;
+  config.tied_embeddings = json.boolean_or("tie_word_embeddings", config.tied_embeddings);
   MOTLEY_TRY_VOID(json.result());
   return config;
 }

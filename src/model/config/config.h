@@ -68,9 +68,30 @@ struct LatentConfig {
   friend bool operator==(const LatentConfig&, const LatentConfig&) = default;
 };
 
+// A gated delta net. Value head h reads the key head h / (value_heads / key_heads).
+struct DeltaNetConfig {
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t key_width = 0;  // of a head
+  std::int64_t value_width = 0;
+  std::int64_t taps = 0;  // of the convolution
+  // The files' projections are in_proj_qkvz and in_proj_ba, with the rows of a key head and its
+  // value heads side by side; else in_proj_qkv, in_proj_z, in_proj_b and in_proj_a.
+  bool by_key_head = false;
+
+  // Of all heads.
+  std::int64_t keys() const { return key_heads * key_width; }
+  std::int64_t values() const { return value_heads * value_width; }
+  std::int64_t channels() const { return 2 * keys() + values(); }
+
+  friend bool operator==(const DeltaNetConfig&, const DeltaNetConfig&) = default;
+};
+
 // One alternative for each kind of mixer. Code that depends on the kind visits it, so that a new
 // kind fails to compile wherever it is not handled.
-using MixerConfig = std::variant<GroupedConfig, LatentConfig>;
+using MixerConfig = std::variant<GroupedConfig, LatentConfig, DeltaNetConfig>;
+// How its heads are rotated; null: it has no positions.
+const ops::RopeSpec* rope_of(const MixerConfig& mixer);
 
 struct MoeConfig {
   moe::RouterSpec router;
@@ -106,6 +127,7 @@ struct Config {
   std::int64_t max_positions = 0;
   double norm_eps = 0;
   bool norm_weight_in_f32 = false;  // the norm's weight multiplies before rounding, not after
+  bool norms_add_one = false;       // the files' norms multiply by 1 + w
   bool tied_embeddings = false;
 
   // Each kind of mixer that a layer of the model has, and the number of each layer's.

@@ -1,7 +1,5 @@
 // Qwen3-MoE: q and k are normed head by head; layers are dense by list or by step.
 
-#include <algorithm>
-
 #include "model/families.h"
 
 namespace motley::model {
@@ -17,11 +15,7 @@ void read_qwen3_moe(ConfigReader& json, Config& config) {
   config.moe.router.top_k = static_cast<int>(json.integer("num_experts_per_tok"));
   config.moe.router.renormalise = json.boolean_or("norm_topk_prob", false);
   config.moe.intermediate = json.integer("moe_intermediate_size");
-  const std::int64_t step = json.integer_or("decoder_sparse_step", 1, 1);
-  const std::vector<std::int64_t> dense = json.integers_or_empty("mlp_only_layers");
-  mark_moe_layers(config, [&](std::int64_t layer) {
-    return (layer + 1) % step == 0 && std::ranges::find(dense, layer) == dense.end();
-  });
+  mark_sparse_moe_layers(json, config);
 }
 
 }  // namespace motley::model

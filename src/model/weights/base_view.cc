@@ -15,7 +15,8 @@ class ModelBaseView final : public lora::BaseView {
       : quantization_(quantization),
         config_(&model.config()),
         shard_(&model.shard()),
-        checkpoint_(model.checkpoint()) {
+        checkpoint_(model.checkpoint()),
+        names_(checkpoint_ == nullptr ? StoredNames() : StoredNames(*checkpoint_)) {
     const auto add = [this](const Linear& linear) {
       add_weights({.site = linear.site, .in = linear.size.in, .out = linear.size.out},
                   std::span(&linear.host_weight(), 1));
@@ -44,7 +45,9 @@ class ModelBaseView final : public lora::BaseView {
         .moe = naming.moe_block, .router = naming.router, .shared_expert = naming.shared_expert};
   }
   std::optional<tensor::ConstTensor> file_tensor(std::string_view name) const override {
-    const auto* item = checkpoint_ == nullptr ? nullptr : checkpoint_->find(name);
+    if (checkpoint_ == nullptr) return std::nullopt;
+    // Adapter files may call it as another form of the family does.
+    const auto* item = checkpoint_->find(names_.stored(StoredNames::plain(name)));
     if (item == nullptr) return std::nullopt;
     return item->tensor();
   }
@@ -76,7 +79,7 @@ class ModelBaseView final : public lora::BaseView {
     const bool has_whole = linear.stored.view().data != nullptr;
     if (!has_whole && checkpoint_ != nullptr) cut_[linear.site] = &linear;
     shards_.push_back({.site = linear.site,
-                       .out = linear.cut.rows.value_or(dist::Range{0, linear.size.out}),
+                       .out = linear.cut.rows.value_or(dist::Ranges(0, linear.size.out)),
                        .in = linear.cut.columns.value_or(dist::Range{0, linear.size.in}),
                        .has_biases = !linear.cut.columns || shard_->is_first()});
   }
@@ -136,6 +139,7 @@ class ModelBaseView final : public lora::BaseView {
   const Config* config_;
   const Shard* shard_;
   const tensor::Checkpoint* checkpoint_;
+  StoredNames names_;
   std::vector<lora::SiteSpec> specs_;
   std::vector<lora::SiteShard> shards_;
   std::map<lora::Site, std::span<const quant::Weight>> weights_;

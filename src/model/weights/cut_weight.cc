@@ -18,13 +18,19 @@ namespace {
 
 using Scales = quant::Format::Scales;
 
-Result<tensor::Buffer> copy_columns(const std::byte* from, std::int64_t rows,
+// Of those rows `row_bytes` bytes each; `from` is where the first row's begin.
+Result<tensor::Buffer> copy_columns(const std::byte* from, const dist::Ranges& rows,
                                     std::size_t row_stride, std::size_t row_bytes,
                                     tensor::Allocator& allocator) {
-  MOTLEY_TRY(tensor::Buffer data, allocator.allocate(static_cast<std::size_t>(rows) * row_bytes));
-  for (std::int64_t row = 0; row < rows && row_bytes > 0; ++row)
-    std::memcpy(data.data() + static_cast<std::size_t>(row) * row_bytes,
-                from + static_cast<std::size_t>(row) * row_stride, row_bytes);
+  MOTLEY_TRY(tensor::Buffer data,
+             allocator.allocate(static_cast<std::size_t>(rows.size()) * row_bytes));
+  std::byte* to = data.data();
+  for (const dist::Range& part : rows.parts()) {
+    for (std::int64_t row = part.begin; row < part.end && row_bytes > 0; ++row) {
+      std::memcpy(to, from + static_cast<std::size_t>(row) * row_stride, row_bytes);
+      to += row_bytes;
+    }
+  }
   return data;
 }
 
@@ -34,7 +40,7 @@ class Part {
   Part(const quant::Weight& whole, const Cut& cut, bool in_order)
       : view_(whole.view()),
         in_order_(in_order || whole.format().input_order),
-        rows_(cut.rows.value_or(dist::Range{0, whole.out()})),
+        rows_(cut.rows.value_or(dist::Ranges(0, whole.out()))),
         columns_(cut.columns.value_or(dist::Range{0, whole.in()})) {
     parts_.format = whole.format();
     parts_.size = {.out = rows_.size(), .in = columns_.size()};
@@ -50,8 +56,14 @@ class Part {
     quant::Format& format = parts_.format;
     const bool in_blocks = format.scales == Scales::group || format.scales == Scales::block;
     if (in_blocks) format.block_columns = std::gcd(format.block_columns, columns_.begin);
-    if (format.scales == Scales::block)
-      format.block_rows = std::gcd(format.block_rows, rows_.begin);
+    if (format.scales == Scales::block) {
+      const std::vector<dist::Range>& ranges = rows_.parts();
+      for (std::size_t i = 0; i < ranges.size(); ++i) {
+        format.block_rows = std::gcd(format.block_rows, ranges[i].begin);
+        if (i + 1 < ranges.size())
+          format.block_rows = std::gcd(format.block_rows, ranges[i].size());
+      }
+    }
     // Blocks of rounded inputs are columns side by side.
     const bool by_block = format.inputs == kernels::InputRounding::Scales::row_block;
     const bool can_be_filled = format.scales == Scales::group && !by_block;
@@ -128,13 +140,21 @@ class Part {
     return (static_cast<std::size_t>(columns) * static_cast<std::size_t>(view_bits()) + 7) / 8;
   }
   int view_bits() const { return kernels::code_bits(view_.kind); }
-  const std::byte* first_row() const {
+  const std::byte* codes_of(std::int64_t row) const {
     return static_cast<const std::byte*>(view_.data) +
-           static_cast<std::size_t>(rows_.begin) * row_bytes(view_.in);
+           static_cast<std::size_t>(row) * row_bytes(view_.in);
+  }
+  // The whole's number of a row of the part.
+  std::int64_t row_in_whole(std::int64_t row) const {
+    for (const dist::Range& part : rows_.parts()) {
+      if (row < part.size()) return part.begin + row;
+      row -= part.size();
+    }
+    return 0;
   }
 
   Result<tensor::Buffer> copy_codes(tensor::Allocator& allocator) const {
-    return copy_columns(first_row() + row_bytes(columns_.begin), rows_.size(), row_bytes(view_.in),
+    return copy_columns(codes_of(0) + row_bytes(columns_.begin), rows_, row_bytes(view_.in),
                         row_bytes(columns_.size()), allocator);
   }
 
@@ -142,9 +162,13 @@ class Part {
     const std::size_t bytes = row_bytes(parts_.columns);
     MOTLEY_TRY(tensor::Buffer data,
                allocator.allocate(static_cast<std::size_t>(rows_.size()) * bytes));
-    const quant::CodeRows codes{.rows = rows_.size(), .columns = view_.in, .bits = view_bits()};
     const std::uint8_t zero = view_.kind == kernels::WeightKind::int4 ? 8 : 0;
-    quant::take_columns(codes, sources_, first_row(), data.data(), zero);
+    std::byte* to = data.data();
+    for (const dist::Range& part : rows_.parts()) {
+      const quant::CodeRows codes{.rows = part.size(), .columns = view_.in, .bits = view_bits()};
+      quant::take_columns(codes, sources_, codes_of(part.begin), to, zero);
+      to += static_cast<std::size_t>(part.size()) * bytes;
+    }
     for (std::int64_t row = 0; view_.zero_points != nullptr && row < rows_.size(); ++row)
       put_zero_points(row, data.data() + static_cast<std::size_t>(row) * bytes);
     return data;
@@ -152,7 +176,7 @@ class Part {
 
   // Codes of columns that mean zero.
   void put_zero_points(std::int64_t row, std::byte* codes) const {
-    const std::int64_t first = (rows_.begin + row) / view_.block_rows * view_.groups();
+    const std::int64_t first = row_in_whole(row) / view_.block_rows * view_.groups();
     for (std::size_t k = 0; k < sources_.size(); ++k) {
       if (sources_[k] != quant::no_column) continue;
       const auto block = k / static_cast<std::size_t>(parts_.format.block_columns);
@@ -181,7 +205,7 @@ class Part {
                allocator.allocate(static_cast<std::size_t>(down * across) * element));
     for (std::int64_t i = 0; i < down; ++i) {
       for (std::int64_t j = 0; j < across; ++j) {
-        const std::int64_t row = (rows_.begin + i * block_rows) / view_.block_rows;
+        const std::int64_t row = row_in_whole(i * block_rows) / view_.block_rows;
         const std::int64_t group = groups_.empty()
                                        ? (columns_.begin + j * block_columns) / view_.block_columns
                                        : groups_[static_cast<std::size_t>(j)];
@@ -197,7 +221,7 @@ class Part {
 
   const kernels::WeightView& view_;
   bool in_order_;
-  dist::Range rows_;
+  dist::Ranges rows_;
   dist::Range columns_;
   quant::Weight::Parts parts_;
   // Where blocks are filled up: each column's in the whole, and each block's group there.
@@ -223,17 +247,19 @@ quant::TrueSize size_of(const Cut& cut, quant::TrueSize whole) {
 
 Result<quant::Weight> cut_weight(const tensor::ConstTensor& matrix, const Cut& cut,
                                  tensor::Allocator& allocator) {
-  tensor::ConstTensor rows = matrix;
-  if (cut.rows) rows = rows.slice(0, cut.rows->begin, cut.rows->end);
-  if (!cut.columns) return quant::Weight::borrow(rows);
-  const std::int64_t width = cut.columns->size();
-  const auto element = static_cast<std::size_t>(bits(rows.dtype()) / 8);
-  const std::byte* const from =
-      rows.bytes() + static_cast<std::size_t>(cut.columns->begin) * element;
+  const dist::Ranges rows = cut.rows.value_or(dist::Ranges(0, matrix.dim(0)));
+  const dist::Range columns = cut.columns.value_or(dist::Range{0, matrix.dim(1)});
+  const std::int64_t width = columns.size();
+  if (width == matrix.dim(1) && rows.parts().size() <= 1) {
+    const dist::Range all = rows.empty() ? dist::Range{} : rows.parts().front();
+    return quant::Weight::borrow(matrix.slice(0, all.begin, all.end));
+  }
+  const auto element = static_cast<std::size_t>(bits(matrix.dtype()) / 8);
+  const std::byte* const from = matrix.bytes() + static_cast<std::size_t>(columns.begin) * element;
   MOTLEY_TRY(tensor::Buffer data,
-             copy_columns(from, rows.dim(0), static_cast<std::size_t>(rows.stride(0)) * element,
+             copy_columns(from, rows, static_cast<std::size_t>(matrix.stride(0)) * element,
                           static_cast<std::size_t>(width) * element, allocator));
-  return quant::Weight::own(quant::plain_format(rows.dtype()), {.out = rows.dim(0), .in = width},
+  return quant::Weight::own(quant::plain_format(matrix.dtype()), {.out = rows.size(), .in = width},
                             std::move(data));
 }
 

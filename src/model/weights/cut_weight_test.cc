@@ -24,7 +24,7 @@ std::vector<float> decoded(const quant::Weight& weight) {
 // Of the rows and inputs of the cut.
 std::vector<float> numbers_of(const std::vector<float>& whole, const Cut& cut) {
   std::vector<float> numbers;
-  for (std::int64_t row = cut.rows->begin; row < cut.rows->end; ++row) {
+  for (std::int64_t row = cut.rows->parts()[0].begin; row < cut.rows->parts()[0].end; ++row) {
     for (std::int64_t k = cut.columns->begin; k < cut.columns->end; ++k)
       numbers.push_back(whole[static_cast<std::size_t>(row * inputs + k)]);
   }

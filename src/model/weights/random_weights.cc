@@ -136,7 +136,15 @@ std::vector<std::int32_t> order_of(std::string_view module, std::int64_t in) {
 }
 
 // Whether it is a linear map of those that checkpoints with quantised inputs quantise.
-bool is_map(std::string_view module) { return module.ends_with("_proj"); }
+bool is_map(std::string_view module) {
+  return module.ends_with("_proj") || module.ends_with(".in_proj_qkv") ||
+         module.ends_with(".in_proj_z");
+}
+
+// Of attention, or of what stands in its place.
+bool is_output(std::string_view module) {
+  return module.ends_with(".o_proj") || module.ends_with(".out_proj");
+}
 
 bool is_expert(std::string_view module) { return module.find(".experts.") != module.npos; }
 
@@ -243,7 +251,7 @@ Result<quant::Weight> RandomWeights::matrix(std::string_view module, quant::True
                                             tensor::Allocator& allocator) const {
   if (!has_codes(module)) {
     const std::vector<bf16>& block = module == "model.embed_tokens" ? embeddings_
-                                     : module.ends_with(".o_proj")  ? outputs_
+                                     : is_output(module)            ? outputs_
                                                                     : weights_;
     return place(module, quant::plain_format(DType::bf16), size, block, allocator);
   }

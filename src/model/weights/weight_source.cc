@@ -31,9 +31,10 @@ std::span<const tensor::Checkpoint::Item> items_of(const tensor::Checkpoint& che
 
 }  // namespace
 
-Result<tensor::ConstTensor> WeightSource::tensor(std::string_view name,
+Result<tensor::ConstTensor> WeightSource::tensor(std::string_view own_name,
                                                  const tensor::Shape& shape) {
-  if (random_ != nullptr) return random_->tensor(name, shape);
+  if (random_ != nullptr) return random_->tensor(own_name, shape);
+  const std::string name = names_.stored(own_name);
   const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
   if (item == nullptr)
     return Error(ErrorCode::bad_file, cat("no tensor ", quote(name)),
@@ -49,31 +50,31 @@ Result<tensor::ConstTensor> WeightSource::tensor(std::string_view name,
     return Error(ErrorCode::unsupported,
                  cat("tensor ", quote(name), " has dtype ", motley::name(dtype)), file_of(*item),
                  "store it as F32, F16 or BF16");
-  taken_.emplace(name);
+  taken_.insert(name);
   return item->tensor();
 }
 
 bool WeightSource::has_module(std::string_view module) const {
   if (random_ != nullptr) return true;
-  return !items_of(*checkpoint_, cat(module, ".")).empty();
+  return !items_of(*checkpoint_, cat(names_.stored(module), ".")).empty();
 }
 
 void WeightSource::leave_to_others(std::string_view prefix) {
   if (random_ != nullptr) return;
-  for (const tensor::Checkpoint::Item& item : items_of(*checkpoint_, prefix))
+  for (const tensor::Checkpoint::Item& item : items_of(*checkpoint_, names_.stored(prefix)))
     taken_.emplace(item.name());
 }
 
 bool WeightSource::has_input_order(std::string_view module) const {
   if (random_ != nullptr) return false;
-  const std::optional<quant::Scheme> scheme = quantization_->scheme_of(module);
+  const std::optional<quant::Scheme> scheme = quantization_->scheme_of(names_.stored(module));
   return scheme && scheme->format.input_order;
 }
 
 bool WeightSource::round_inputs_alike(std::string_view first, std::string_view second) const {
   if (random_ != nullptr) return true;
   const auto inputs_of = [&](std::string_view module) {
-    const std::optional<quant::Scheme> scheme = quantization_->scheme_of(module);
+    const std::optional<quant::Scheme> scheme = quantization_->scheme_of(names_.stored(module));
     const quant::Format format = scheme ? scheme->format : quant::plain_format(DType::f32);
     return std::tuple(format.inputs, format.input_type, format.power_of_two_inputs,
                       format.input_columns);
@@ -92,20 +93,34 @@ Result<std::vector<float>> WeightSource::numbers(std::string_view name,
 
 Result<std::optional<float>> WeightSource::number(std::string_view name) {
   const tensor::Checkpoint::Item* const item =
-      checkpoint_ == nullptr ? nullptr : checkpoint_->find(name);
+      checkpoint_ == nullptr ? nullptr : checkpoint_->find(names_.stored(name));
   if (item == nullptr || item->entry->shape.elements() != 1) return std::optional<float>();
   MOTLEY_TRY(const std::vector<float> values, numbers(name, item->entry->shape));
   return std::optional(values[0]);
 }
 
 Result<Vector> WeightSource::vector(std::string_view name, std::int64_t length,
-                                    const std::optional<dist::Range>& range) {
+                                    const std::optional<dist::Ranges>& ranges) {
   MOTLEY_TRY(const std::vector<float> values, numbers(name, {length}));
-  std::span<const float> own = values;
-  if (range)
-    own = own.subspan(static_cast<std::size_t>(range->begin),
-                      static_cast<std::size_t>(range->size()));
+  return vector(values, ranges);
+}
+
+Result<Vector> WeightSource::vector(std::span<const float> numbers,
+                                    const std::optional<dist::Ranges>& ranges) const {
+  if (!ranges) return Vector::create(numbers, memory_.device, memory_.uploader);
+  std::vector<float> own;
+  for (const dist::Range& part : ranges->parts())
+    own.insert(own.end(), numbers.begin() + part.begin, numbers.begin() + part.end);
   return Vector::create(own, memory_.device, memory_.uploader);
+}
+
+Result<Vector> WeightSource::norm(std::string_view name, std::int64_t length, bool adds_one,
+                                  const std::optional<dist::Ranges>& ranges) {
+  MOTLEY_TRY(std::vector<float> values, numbers(name, {length}));
+  // Random ones are one already.
+  if (adds_one && random_ == nullptr)
+    for (float& value : values) value += 1;
+  return vector(values, ranges);
 }
 
 Result<PartOfWeight> WeightSource::matrix(std::string_view module, quant::TrueSize size,
@@ -135,8 +150,9 @@ Result<PartOfWeight> WeightSource::matrix(std::string_view module, quant::TrueSi
   return part;
 }
 
-Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueSize size) {
-  if (random_ != nullptr) return random_->matrix(module, size, memory_.host);
+Result<quant::Weight> WeightSource::matrix(std::string_view own_module, quant::TrueSize size) {
+  if (random_ != nullptr) return random_->matrix(own_module, size, memory_.host);
+  const std::string module = names_.stored(own_module);
   const auto lookup = [this](std::string_view name) -> std::optional<tensor::ConstTensor> {
     const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
     if (item == nullptr) return std::nullopt;
@@ -154,9 +170,10 @@ Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueS
   return std::move(loaded->weight);
 }
 
-Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueSize size,
+Result<quant::Weight> WeightSource::matrix(std::string_view own_module, quant::TrueSize size,
                                            const FusedShare& share) {
-  const FusedParts parts(*checkpoint_, std::string(module), share.experts);
+  const std::string module = names_.stored(own_module);
+  const FusedParts parts(*checkpoint_, module, share.experts);
   const std::array<std::int64_t, 2> sizes{size.out, size.in};
   const auto lookup = [&](std::string_view name) -> std::optional<tensor::ConstTensor> {
     const std::string_view part = name.substr(module.size() + 1);
@@ -181,14 +198,14 @@ Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueS
                                                           : 1;
   if (share.rows != FusedParts::Rows::all && size.out % rows_together != 0)
     return Error(ErrorCode::unsupported,
-                 cat("gate and up of ", size.out, " rows share blocks of ", rows_together),
-                 std::string(module), "use a checkpoint with experts of their own");
+                 cat("gate and up of ", size.out, " rows share blocks of ", rows_together), module,
+                 "use a checkpoint with experts of their own");
   return std::move(loaded->weight);
 }
 
 // Packers of quantised weights write biases for linears that have none. They are zeros.
-void WeightSource::take_zero_bias(std::string_view module) {
-  const std::string name = cat(module, ".bias");
+void WeightSource::take_zero_bias(std::string_view stored_module) {
+  const std::string name = cat(stored_module, ".bias");
   const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
   if (item == nullptr || !tensor::can_widen(item->entry->dtype)) return;
   const tensor::ConstTensor stored = item->tensor();
@@ -197,8 +214,9 @@ void WeightSource::take_zero_bias(std::string_view module) {
   if (std::ranges::all_of(values, [](float value) { return value == 0; })) taken_.insert(name);
 }
 
-Result<tensor::ConstTensor> WeightSource::codes(std::string_view name, DType type,
+Result<tensor::ConstTensor> WeightSource::codes(std::string_view own_name, DType type,
                                                 const tensor::Shape& shape) {
+  const std::string name = names_.stored(own_name);
   const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
   if (item == nullptr || item->entry->dtype != type || item->entry->shape != shape)
     return Error(ErrorCode::bad_file,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "model/shard.h"
 #include "model/weights/fused_parts.h"
 #include "model/weights/random_weights.h"
+#include "model/weights/stored_names.h"
 #include "model/weights/vector.h"
 #include "quant/config.h"
 #include "quant/load.h"
@@ -34,9 +36,9 @@ struct PartOfWeight {
   quant::Weight whole;
 };
 
-// Hands out a checkpoint's tensors by name, and records them: a tensor that is never used is an
-// error. The checkpoint stays mapped as long as weights made here exist. Random weights may replace
-// the checkpoint; they have every tensor.
+// Hands out a checkpoint's tensors by name (as StoredNames explains), and records them: a tensor
+// that is never used is an error. The checkpoint stays mapped as long as weights made here exist.
+// Random weights may replace the checkpoint; they have every tensor.
 class WeightSource {
  public:
   struct Memory {
@@ -49,13 +51,16 @@ class WeightSource {
 
   WeightSource(const tensor::Checkpoint& checkpoint, const quant::Config& quantization,
                const Memory& memory)
-      : checkpoint_(&checkpoint), quantization_(&quantization), memory_(memory) {}
+      : checkpoint_(&checkpoint),
+        quantization_(&quantization),
+        names_(checkpoint),
+        memory_(memory) {}
   WeightSource(const RandomWeights& random, const Memory& memory)
       : random_(&random), memory_(memory) {}
 
   // Random weights do not have optional tensors.
   bool has(std::string_view name) const {
-    return random_ == nullptr && checkpoint_->find(name) != nullptr;
+    return random_ == nullptr && checkpoint_->find(names_.stored(name)) != nullptr;
   }
   // Whether the name of any tensor begins with "<module>.".
   bool has_module(std::string_view module) const;
@@ -66,9 +71,15 @@ class WeightSource {
   Result<std::optional<float>> number(std::string_view name);
   // A tensor's numbers as float32.
   Result<std::vector<float>> numbers(std::string_view name, const tensor::Shape& shape);
-  // The same in the memory of the model's device; those of a range, if there is one.
+  // The same in the memory of the model's device; those of some ranges, if there are any.
   Result<Vector> vector(std::string_view name, std::int64_t length,
-                        const std::optional<dist::Range>& range = {});
+                        const std::optional<dist::Ranges>& ranges = {});
+  // Numbers in that memory, or those of some ranges.
+  Result<Vector> vector(std::span<const float> numbers,
+                        const std::optional<dist::Ranges>& ranges = {}) const;
+  // A norm's weight, which multiplies by 1 + w in the files of some families.
+  Result<Vector> norm(std::string_view name, std::int64_t length, bool adds_one,
+                      const std::optional<dist::Ranges>& ranges = {});
   // Tensors whose names begin so are other ranks': they count as used, and are not read.
   void leave_to_others(std::string_view prefix);
   // Whether its scheme has an order of inputs; single weights may lack it.
@@ -87,7 +98,7 @@ class WeightSource {
                                const FusedShare& share);
   // Whether quantised experts are fused under that name.
   bool has_fused_codes(std::string_view module) const {
-    return random_ == nullptr && FusedParts::has(*checkpoint_, module);
+    return random_ == nullptr && FusedParts::has(*checkpoint_, names_.stored(module));
   }
   // A tensor of packed codes, of that type and shape, as it is stored.
   Result<tensor::ConstTensor> codes(std::string_view name, DType type, const tensor::Shape& shape);
@@ -114,11 +125,12 @@ class WeightSource {
   Result<void> finish(const std::function<bool(std::string_view)>& skipped) const;
 
  private:
-  void take_zero_bias(std::string_view module);
+  void take_zero_bias(std::string_view stored_module);
 
   const RandomWeights* random_ = nullptr;  // or the two below
   const tensor::Checkpoint* checkpoint_ = nullptr;
   const quant::Config* quantization_ = nullptr;
+  StoredNames names_;
   Memory memory_;
   std::set<std::string, std::less<>> taken_;
   std::int64_t decoded_ = 0;

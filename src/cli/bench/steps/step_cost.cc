@@ -105,6 +105,12 @@ std::int64_t numbers_of(const model::LatentConfig& mixer, std::int64_t hidden) {
          hidden * mixer.heads * mixer.value_dim;
 }
 
+std::int64_t numbers_of(const model::DeltaNetConfig& mixer, std::int64_t hidden) {
+  const std::int64_t z_and_out = 2 * mixer.values();
+  const std::int64_t b_and_a = 2 * mixer.value_heads;
+  return hidden * (mixer.channels() + z_and_out + b_and_a);
+}
+
 }  // namespace
 
 std::uint64_t weight_bytes(const model::Config& config, model::RandomWeights::Experts experts) {

@@ -55,6 +55,15 @@ constexpr std::array<std::pair<std::string_view, Projection>, 8> attention_words
     {"kv_a_proj_with_mqa", Projection::kv_a},
     {"kv_b_proj", Projection::kv_b},
 }};
+constexpr std::array<std::pair<std::string_view, Projection>, 7> delta_net_words{{
+    {"in_proj_qkv", Projection::in_qkv},
+    {"in_proj_z", Projection::in_z},
+    {"in_proj_b", Projection::in_b},
+    {"in_proj_a", Projection::in_a},
+    {"in_proj_qkvz", Projection::in_qkvz},
+    {"in_proj_ba", Projection::in_ba},
+    {"out_proj", Projection::delta_out},
+}};
 constexpr std::array<std::pair<std::string_view, Projection>, 6> mlp_words{{
     {"gate_proj", Projection::gate},
     {"up_proj", Projection::up},
@@ -114,6 +123,10 @@ std::optional<Module> layer_module(std::int32_t layer, Words words, bool inner) 
   if (words[0] == "self_attn" || words[0] == "attn") {
     if (words.size() != 2) return std::nullopt;
     return plain(look_up(attention_words, words[1]));
+  }
+  if (words[0] == "linear_attn") {
+    if (words.size() != 2) return std::nullopt;
+    return plain(look_up(delta_net_words, words[1]));
   }
   if (words[0] != "mlp" && words[0] != "block_sparse_moe") return std::nullopt;
   if (words[1] == "experts") return experts_module(layer, words.subspan(2), inner);

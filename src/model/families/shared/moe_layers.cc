@@ -1,5 +1,7 @@
 // Which layers have experts.
 
+#include <algorithm>
+
 #include "model/families.h"
 
 namespace motley::model {
@@ -7,6 +9,14 @@ namespace motley::model {
 void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts) {
   for (std::int64_t layer = 0; layer < config.layers; ++layer)
     config.moe_layers[static_cast<std::size_t>(layer)] = has_experts(layer);
+}
+
+void mark_sparse_moe_layers(ConfigReader& json, Config& config) {
+  const std::int64_t step = json.integer_or("decoder_sparse_step", 1, 1);
+  const std::vector<std::int64_t> dense = json.integers_or_empty("mlp_only_layers");
+  mark_moe_layers(config, [&](std::int64_t layer) {
+    return (layer + 1) % step == 0 && std::ranges::find(dense, layer) == dense.end();
+  });
 }
 
 void mark_moe_layers_behind_dense(ConfigReader& json, Config& config) {
