@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -156,6 +157,8 @@ struct SiteSpec {
   std::int64_t in = 0;
   std::int64_t out = 0;
   int experts = 0;  // 0: not an expert projection
+  // Of a map whose rows are queries, keys and values: how many are each. Else zero.
+  std::array<std::int64_t, 3> row_parts{};
 };
 
 // A rank's part of a site, where several ranks compute the model: some of its outputs, or some of

@@ -44,6 +44,10 @@ TEST(Shard, MixersHaveHeadsOfTheirOwn) {
   EXPECT_EQ(describe(shard, config),
             "heads 2-3 of 8, KV heads 1 of 4, heads 1 of 2, KV heads 0 of 1, dense columns "
             "192-383 of 768, tokens 128-255 of 512");
+  config.mixers.emplace_back(DeltaNetConfig{.key_heads = 2, .value_heads = 8});
+  EXPECT_EQ(describe(shard, config),
+            "heads 2-3 of 8, KV heads 1 of 4, heads 1 of 2, KV heads 0 of 1, value heads 2-3 of 8, "
+            "key heads 0 of 2, dense columns 192-383 of 768, tokens 128-255 of 512");
   EXPECT_TRUE(has_heads(config, shard));
   EXPECT_FALSE(has_heads(config, shard_of(config, {.count = 4, .rank = 2}).value()))
       << "two heads for four ranks";

@@ -13,6 +13,7 @@
 #include "grammar/vocabulary.h"
 #include "model/dense_groups.h"
 #include "serving/devices.h"
+#include "serving/model_sizes.h"
 #include "serving/start_log.h"
 
 namespace motley::serving {
@@ -162,25 +163,13 @@ Result<void> EngineStack::make_host_pools(const EngineSettings& settings,
   return {};
 }
 
-ModelSizes EngineStack::model_sizes() const {
-  ModelSizes sizes{
-      .max_positions = model_->config().max_positions,
-      .page_tokens = runner::KvMemory::page_tokens,
-      .page_bytes = runner::KvMemory::page_bytes(model_->token_caches(), model_->kv_type()),
-      .slot_bytes = runner::StateMemory::slot_bytes(model_->state_shapes()),
-      .snapshot_bytes = runner::StateMemory::snapshot_bytes(model_->state_shapes())};
-  if (model_->checkpoint() != nullptr)
-    sizes.file_bytes = static_cast<std::int64_t>(model_->checkpoint()->file_bytes());
-  return sizes;
-}
-
 Result<void> EngineStack::make_runner(const EngineSettings& settings,
                                       const tensor::MemoryInfo& memory) {
   MOTLEY_TRY(const StepPlan plan, plan_steps(machine(settings.compute),
                                              {.total = memory.total,
                                               .available = memory.available,
                                               .adapter_bytes = pool_bytes()},
-                                             model_sizes(), settings.memory));
+                                             sizes_of(*model_), settings.memory));
   runner::Runner::Options options{.max_rows = plan.rows,
                                   .max_sequences = plan.sequences,
                                   .max_tokens = plan.tokens,

@@ -62,7 +62,6 @@ class EngineStack {
 
   bool on_gpu() const;
   Machine machine(const ComputeSettings& compute) const;
-  ModelSizes model_sizes() const;
   Result<void> load_models(EngineSettings& settings, const Source& source);
   // `available`, `memory`: the device's memory without the weights.
   Result<void> make_pools(const EngineSettings& settings, std::uint64_t available);

@@ -64,6 +64,7 @@ Result<lora::Convention> convention_of(const tensor::Checkpoint& checkpoint) {
     MOTLEY_TRY(const lora::TensorName tensor, lora::parse_tensor_name(item.name()));
     switch (tensor.module.form) {
       case lora::Form::plain:
+      case lora::Form::some_rows:
         break;
       case lora::Form::expert:
         if (convention == Convention::none) convention = Convention::per_expert;

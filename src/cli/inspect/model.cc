@@ -8,11 +8,13 @@
 
 #include "base/system/cpu.h"
 #include "base/units.h"
+#include "cli/inspect/fits.h"
 #include "dist/thread_ranks.h"
 #include "model/dense_groups.h"
 #include "moe/select.h"
 #include "quant/config.h"
 #include "runner/kv_memory.h"
+#include "runner/state_memory.h"
 #include "serving/forms/chat_format.h"
 #include "serving/load_model.h"
 #include "text/model_text.h"
@@ -212,6 +214,10 @@ void add_weights(const model::Model& model, Findings& findings) {
   findings.add_bytes("cache_bytes_a_token",
                      runner::KvMemory::page_bytes(model.token_caches(), model.kv_type()) /
                          runner::KvMemory::page_tokens);
+  if (model.keeps_states())
+    findings.add_bytes("state_bytes_a_sequence",
+                       runner::StateMemory::slot_bytes(model.state_shapes()));
+  add_fits(model, weights.bytes, findings);
 }
 
 // "0, 2-5"
@@ -339,9 +345,12 @@ Result<void> add_ranks(const fs::path& folder, const serving::ComputeSettings& s
     fields.add("holds", parts);
     fields.add("weight_bytes", bytes);
     fields.add("cache_bytes_a_token", token);
-    findings.add(cat("rank_", rank), std::move(fields),
-                 cat(parts, "; ", format_bytes(static_cast<std::uint64_t>(bytes)), " of weights, ",
-                     token, " bytes a token"));
+    const std::int64_t state = runner::StateMemory::slot_bytes(model->state_shapes());
+    if (model->keeps_states()) fields.add("state_bytes_a_sequence", state);
+    findings.add(
+        cat("rank_", rank), std::move(fields),
+        cat(parts, "; ", format_bytes(static_cast<std::uint64_t>(bytes)), " of weights, ", token,
+            " bytes a token", model->keeps_states() ? cat(", ", state, " bytes a sequence") : ""));
   }
   return {};
 }

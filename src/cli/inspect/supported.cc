@@ -29,11 +29,19 @@ constexpr std::string_view any_config = R"(
     "n_shared_experts": 1, "first_k_dense_replace": 0, "n_group": 1, "topk_group": 1,
     "norm_topk_prob": false, "routed_scaling_factor": 1.0, "kv_lora_rank": 512,
     "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "sliding_window": 128,
-    "layer_types": ["sliding_attention", "full_attention"])";
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128)";
+
+std::string_view layer_types_of(const model::Family& family) {
+  return family.model_type == "gpt_oss"
+             ? R"(, "layer_types": ["sliding_attention", "full_attention"])"
+             : "";
+}
 
 model::Config config_of(const model::Family& family) {
-  const auto value =
-      json::parse(cat("{\"model_type\": \"", family.model_type, "\",", any_config, "}"), "family");
+  const auto value = json::parse(
+      cat("{\"model_type\": \"", family.model_type, "\",", any_config, layer_types_of(family), "}"),
+      "family");
   MOTLEY_CHECK(value.ok(), "a config that is JSON");
   auto config = model::parse_config(*value, family.model_type);
   MOTLEY_CHECK(config.ok(), "a config that every family reads");

@@ -124,6 +124,7 @@ Result<Adapter> assemble(const std::filesystem::path& folder, const Config& conf
   const Units& units = gathered.units;
   Builder builder(config, options, base, sites);
   MOTLEY_TRY_VOID(build_plain(builder, units));
+  MOTLEY_TRY_VOID(build_row_parts(builder, units));
   MOTLEY_TRY_VOID(build_experts(builder, units));
   MOTLEY_TRY_VOID(
       check_missing(folder, find_missing(units, builder.deltas, config, base), options.partial));

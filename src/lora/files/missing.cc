@@ -48,7 +48,7 @@ class Spelling {
       const auto split = split_at_layer(unit.path);
       if (!split) continue;
       before_ = split->before;
-      if (module.form == Form::plain) {
+      if (!is_of_experts(module.form)) {
         own_.emplace(module.site.projection, split->after);
       } else {
         take_expert(module, split->after);
@@ -179,6 +179,7 @@ class Finder {
     const Site up{site.layer, Projection::expert_up};
     switch (module.form) {
       case Form::plain:
+      case Form::some_rows:
         add(site);
         break;
       case Form::expert:

@@ -141,7 +141,8 @@ void check(ConfigReader& json, const Config& config) {
   for (const MixerConfig& mixer : config.mixers) std::visit(invariants, mixer);
   const bool has_dense = config.dense_and_experts ||
                          std::ranges::find(config.moe_layers, false) != config.moe_layers.end();
-  invariants.require(!has_dense || config.dense_intermediate > 0, "intermediate_size is not there");
+  invariants.require(!has_dense || config.dense_intermediate > 0,
+                     "no intermediate_size for the dense layers");
   invariants.require(config.norm_eps > 0 && std::isfinite(config.norm_eps),
                      "rms_norm_eps is not positive");
   if (!config.has_experts()) return;

@@ -66,6 +66,57 @@ TEST(Config, KnowsWhichLayersHaveExperts) {
   EXPECT_EQ(every_other->moe_layers, (std::vector<bool>{false, true, false, true}));
 }
 
+std::string qwen3_5(std::string_view more) {
+  return cat(R"("hidden_size":64,"num_hidden_layers":5,"vocab_size":99,"rms_norm_eps":1e-6,)"
+             R"("num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,)"
+             R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":16,)"
+             R"("linear_value_head_dim":24,"num_experts":8,"num_experts_per_tok":2,)"
+             R"("moe_intermediate_size":16,"shared_expert_intermediate_size":16)",
+             more);
+}
+
+// Which layers have attention; the others have delta nets.
+std::vector<int> full_layers(const Config& config) {
+  std::vector<int> layers;
+  for (std::int32_t layer = 0; layer < config.layers; ++layer)
+    if (std::holds_alternative<GroupedConfig>(config.mixer(layer))) layers.push_back(layer);
+  return layers;
+}
+
+TEST(Config, ReadsTheTextModelOfAWrapper) {
+  const auto wrapped = [](std::string_view top, std::string_view more) {
+    return parse(
+        cat(R"({"model_type":"qwen3_5_moe",)", top, R"("text_config":{)", qwen3_5(more), "}}"));
+  };
+  const auto config = wrapped(R"("tie_word_embeddings":true,)",
+                              R"(,"model_type":"qwen3_5_moe_text","tie_word_embeddings":false)");
+  ASSERT_TRUE(config.ok()) << config.error().message();
+  EXPECT_EQ(config->model_type, "qwen3_5_moe");
+  EXPECT_EQ(config->hidden, 64);
+  EXPECT_TRUE(config->tied_embeddings) << "the wrapper's own word counts";
+  EXPECT_EQ(full_layers(*config), std::vector{3});
+  EXPECT_EQ(std::get<GroupedConfig>(config->mixers.front()).rope.dims, 8) << "a quarter";
+  const auto listed = wrapped("", R"(,"partial_rotary_factor":0.5,"layer_types":[)"
+                                  R"("full_attention","linear_attention","linear_attention",)"
+                                  R"("linear_attention","full_attention"])");
+  ASSERT_TRUE(listed.ok()) << listed.error().message();
+  EXPECT_EQ(full_layers(*listed), (std::vector{0, 4}));
+  EXPECT_EQ(std::get<GroupedConfig>(listed->mixers.front()).rope.dims, 16);
+}
+
+TEST(Config, RefusesDeltaNetsThatCantBe) {
+  const auto next = [](std::string_view more) {
+    return cat(R"({"model_type":"qwen3_next",)", qwen3_5(more), "}");
+  };
+  EXPECT_THAT(refusal(next(R"(,"layer_types":["full_attention"])")),
+              HasSubstr("layer_types has 1 entries for 5 layers"));
+  EXPECT_THAT(refusal(next(R"(,"layer_types":["a","a","a","a","a"])"), ErrorCode::unsupported),
+              HasSubstr("layer type 'a'"));
+  EXPECT_THAT(refusal(next(R"(,"linear_conv_kernel_dim":9)")),
+              HasSubstr("linear_conv_kernel_dim is above 8"));
+  EXPECT_THAT(refusal(next(R"(,"decoder_sparse_step":2)")), HasSubstr("no intermediate_size"));
+}
+
 TEST(Config, NamesAnUnknownFamilyAndTheKnownOnes) {
   EXPECT_THAT(refusal(R"({"model_type":"mamba"})", ErrorCode::unsupported),
               AllOf(HasSubstr("model_type 'mamba' (config.json)"), HasSubstr("qwen3_moe")));

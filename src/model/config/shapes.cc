@@ -27,7 +27,8 @@ constexpr std::array shapes = {
       "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
       "original_max_position_embeddings": 4096}, "rms_norm_eps": 1e-5,
       "max_position_embeddings": 131072)",
-               .layers = 24},
+               .layers = 24,
+               .windows = true},
     NamedShape{.name = "mixtral-8x7b",
                .config = R"("model_type": "mixtral", "hidden_size": 4096, "vocab_size": 32000,
       "intermediate_size": 14336, "num_local_experts": 8, "num_experts_per_tok": 2,
@@ -60,6 +61,26 @@ constexpr std::array shapes = {
       "partial_rotary_factor": 0.5, "attention_bias": true, "use_qk_norm": false,
       "rope_theta": 1000000.0, "rms_norm_eps": 1e-5, "max_position_embeddings": 131072)",
                .layers = 46},
+    NamedShape{.name = "qwen3.5-35b-a3b",
+               .config = R"("model_type": "qwen3_5_moe_text", "hidden_size": 2048,
+      "vocab_size": 248320, "moe_intermediate_size": 512, "num_experts": 256,
+      "num_experts_per_tok": 8, "shared_expert_intermediate_size": 512,
+      "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+      "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+      "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
+      "partial_rotary_factor": 0.25, "rope_theta": 10000000.0, "rms_norm_eps": 1e-6,
+      "max_position_embeddings": 262144)",
+               .layers = 40},
+    NamedShape{.name = "qwen3-next-80b-a3b",
+               .config = R"("model_type": "qwen3_next", "hidden_size": 2048,
+      "vocab_size": 151936, "intermediate_size": 5120, "moe_intermediate_size": 512,
+      "num_experts": 512, "num_experts_per_tok": 10, "norm_topk_prob": true,
+      "shared_expert_intermediate_size": 512, "num_attention_heads": 16,
+      "num_key_value_heads": 2, "head_dim": 256, "linear_num_key_heads": 16,
+      "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+      "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "partial_rotary_factor": 0.25,
+      "rope_theta": 10000000.0, "rms_norm_eps": 1e-6, "max_position_embeddings": 262144)",
+               .layers = 48},
     // Not a released model: small enough for any machine.
     NamedShape{.name = "tiny",
                .config = R"("model_type": "qwen3_moe", "hidden_size": 128, "vocab_size": 512,
@@ -71,11 +92,12 @@ constexpr std::array shapes = {
 };
 
 // gpt-oss lists the attention type of each layer, alternating.
-std::string layer_types(std::int64_t layers) {
+std::string layer_types(const NamedShape& shape, std::int64_t layers) {
+  if (!shape.windows) return {};
   std::vector<std::string_view> types;
   for (std::int64_t layer = 0; layer < layers; ++layer)
     types.emplace_back(layer % 2 == 0 ? R"("sliding_attention")" : R"("full_attention")");
-  return join(types);
+  return cat(R"(, "layer_types": [)", join(types), "]");
 }
 
 }  // namespace
@@ -97,7 +119,7 @@ Result<Config> shape_config(std::string_view name, std::optional<std::int64_t> l
                  cat("use 1 to ", shape->layers));
   MOTLEY_TRY(const json::Value value,
              json::parse(cat("{", shape->config, R"(, "num_hidden_layers": )", count,
-                             R"(, "layer_types": [)", layer_types(count), "]}"),
+                             layer_types(*shape, count), "}"),
                          name));
   MOTLEY_TRY(Config config, parse_config(value, name));
   config.naming.experts_transposed = false;

@@ -14,6 +14,7 @@ struct NamedShape {
   std::string_view name;
   std::string_view config;  // its config.json, except for the number of layers
   std::int64_t layers = 0;
+  bool windows = false;  // in every second layer, which the config lists
 };
 std::span<const NamedShape> named_shapes();
 

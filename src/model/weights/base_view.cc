@@ -18,7 +18,10 @@ class ModelBaseView final : public lora::BaseView {
         checkpoint_(model.checkpoint()),
         names_(checkpoint_ == nullptr ? StoredNames() : StoredNames(*checkpoint_)) {
     const auto add = [this](const Linear& linear) {
-      add_weights({.site = linear.site, .in = linear.size.in, .out = linear.size.out},
+      add_weights({.site = linear.site,
+                   .in = linear.size.in,
+                   .out = linear.size.out,
+                   .row_parts = row_parts(linear.site)},
                   std::span(&linear.host_weight(), 1));
       add_shard(linear);
     };
@@ -72,6 +75,12 @@ class ModelBaseView final : public lora::BaseView {
   void add_weights(const lora::SiteSpec& spec, std::span<const quant::Weight> weights) {
     specs_.push_back(spec);
     weights_[spec.site] = weights;
+  }
+
+  std::array<std::int64_t, 3> row_parts(lora::Site site) const {
+    if (site.projection != lora::Projection::in_qkv) return {};
+    const auto& net = std::get<DeltaNetConfig>(config_->mixer(site.layer));
+    return {net.keys(), net.keys(), net.values()};
   }
 
   void add_shard(const Linear& linear) {

@@ -24,9 +24,11 @@ std::vector<float> decoded(const quant::Weight& weight) {
 // Of the rows and inputs of the cut.
 std::vector<float> numbers_of(const std::vector<float>& whole, const Cut& cut) {
   std::vector<float> numbers;
-  for (std::int64_t row = cut.rows->parts()[0].begin; row < cut.rows->parts()[0].end; ++row) {
-    for (std::int64_t k = cut.columns->begin; k < cut.columns->end; ++k)
-      numbers.push_back(whole[static_cast<std::size_t>(row * inputs + k)]);
+  for (const dist::Range& part : cut.rows->parts()) {
+    for (std::int64_t row = part.begin; row < part.end; ++row) {
+      for (std::int64_t k = cut.columns->begin; k < cut.columns->end; ++k)
+        numbers.push_back(whole[static_cast<std::size_t>(row * inputs + k)]);
+    }
   }
   return numbers;
 }
@@ -59,6 +61,30 @@ TEST(CutWeight, PartsMeanWhatTheWholeMeans) {
       }
       EXPECT_EQ(part->in(), columns.size()) << where;
       EXPECT_EQ(decoded(*part), numbers_of(meaning, cut)) << where;
+    }
+  }
+}
+
+// Of a projection to queries, keys and values a rank has rows in several places. Blocks of rows
+// become as small as the places ask for.
+TEST(CutWeight, RowsMayLieInSeveralPlaces) {
+  tensor::CpuDevice device({.threads = 1});
+  std::mt19937 random(4);
+  constexpr std::int64_t all = 288;
+  std::vector<float> wanted(static_cast<std::size_t>(all * inputs));
+  for (float& number : wanted) number = std::normal_distribution<float>(0, 1)(random);
+  dist::Ranges own;
+  for (const dist::Range& part : {dist::Range{32, 64}, dist::Range{96, 128}, dist::Range{160, 171}})
+    own.add(part);
+  for (const quant::KnownFormat& known : quant::known_formats()) {
+    if (known.format.scales == quant::Format::Scales::none) continue;
+    quant::TestPacker packer(known.format, {all, inputs}, device, random);
+    const quant::Weight whole = packer.pack(wanted).weight;
+    for (const dist::Range& columns : {dist::Range{0, inputs}, dist::Range{128, inputs}}) {
+      const Cut cut{.rows = own, .columns = columns};
+      const auto part = cut_weight(whole, cut, "m", device, false);
+      ASSERT_TRUE(part.ok()) << part.error().message();
+      EXPECT_EQ(decoded(*part), numbers_of(decoded(whole), cut)) << to_string(known.format);
     }
   }
 }

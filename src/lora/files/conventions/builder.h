@@ -50,6 +50,9 @@ Matrix transposed(const Matrix& from);
 // and replacements.
 Result<void> build_plain(Builder& builder, const Units& units);
 
+// Maps whose rows are in parts with factors of their own.
+Result<void> build_row_parts(Builder& builder, const Units& units);
+
 // Every other unit: experts in all their spellings.
 Result<void> build_experts(Builder& builder, const Units& units);
 

@@ -1,5 +1,6 @@
 // One random adapter on the experts, written in every convention, loads to one set of deltas.
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -429,6 +430,50 @@ TEST(Conventions, AGivenOrientationMayNotContradictTheShapes) {
   const auto loaded = load_adapter(folder.path(), {.orientation = Orientation::standard}, base);
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code(), ErrorCode::invalid_argument);
+}
+
+// Tinker adapts queries, keys and values of a delta net each by itself; its config has a rank and
+// an alpha alone.
+TEST(Conventions, PartsOfRowsBecomeOneMap) {
+  constexpr std::int64_t in = 6;
+  constexpr std::array<std::int64_t, 3> parts{4, 4, 5};
+  constexpr std::int64_t rank = 2;
+  FakeBase base;
+  base.add({.site = {0, Projection::in_qkv}, .in = in, .out = 13, .row_parts = parts});
+  std::mt19937 random(7);
+  AdapterFiles files;
+  std::vector<float> wanted(13 * in);  // B A of each part, in its rows
+  std::int64_t first = 0;
+  const std::array<std::string, 3> leaves{"q", "k", "v"};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::vector<float> a = test::random_numbers(random, rank * in);
+    const std::vector<float> b = test::random_numbers(random, parts[i] * rank);
+    const std::string module = "model.layers.0.linear_attn.in_proj_" + leaves[i];
+    files.add(module + ".lora_A.weight", {rank, in}, a);
+    files.add(module + ".lora_B.weight", {parts[i], rank}, b);
+    for (std::int64_t row = 0; row < parts[i]; ++row)
+      for (std::int64_t column = 0; column < in; ++column)
+        for (std::int64_t r = 0; r < rank; ++r)
+          wanted[at((first + row) * in + column)] += b[at(row * rank + r)] * a[at(r * in + column)];
+    first += parts[i];
+  }
+  const TemporaryFolder folder;
+  files.write(folder.path(), R"({"r": 2, "lora_alpha": 4})");
+  const auto adapter = load_adapter(folder.path(), {}, base);
+  ASSERT_TRUE(adapter.ok()) << adapter.error().message();
+  ASSERT_EQ(adapter->sites.size(), 1U);
+  const Factors& factors = adapter->sites[0].factors[0];
+  EXPECT_EQ(factors.rank, 6);
+  EXPECT_EQ(factors.scale, 2);
+  const Matrix& a = adapter->matrices[at(factors.a)];
+  const Matrix& b = adapter->matrices[at(factors.b)];
+  for (std::int64_t row = 0; row < 13; ++row) {
+    for (std::int64_t column = 0; column < in; ++column) {
+      float sum = 0;
+      for (std::int64_t r = 0; r < 6; ++r) sum += b.row(row)[r] * a.row(r)[column];
+      EXPECT_NEAR(sum, wanted[at(row * in + column)], 1e-6) << row << ", " << column;
+    }
+  }
 }
 
 }  // namespace

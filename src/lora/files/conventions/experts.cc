@@ -292,6 +292,7 @@ Result<void> build_experts(Builder& builder, const Units& units) {
         MOTLEY_TRY_VOID(build_outer_gate_up(builder, unit, specs));
         break;
       case Form::plain:
+      case Form::some_rows:
       case Form::packed:
       case Form::packed_inner:
         break;

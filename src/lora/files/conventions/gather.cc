@@ -58,6 +58,11 @@ Result<void> check_part(const Unit::Item& item, const TensorName& name, const Co
   const bool embedding = projection == Projection::embed;
   if (name.part == Part::trainable_tokens)
     return unsupported_tensor(item, "trainable tokens are not supported");
+  if (name.module.form == Form::some_rows) {
+    if (name.part == Part::a || name.part == Part::b) return {};
+    return unsupported_tensor(item, "parts of in_proj_qkv have lora_A and lora_B only",
+                              "save the adapter with in_proj_qkv as one module");
+  }
   if (name.module.form != Form::plain) {
     if (name.part == Part::a || name.part == Part::b) return {};
     if (name.part == Part::magnitude)
@@ -166,7 +171,7 @@ Result<TensorName> understand(const Unit::Item& item, const Config& config, cons
   const Module& module = name->module;
   const SiteSpec* spec = sites.find(module.site);
   if (spec == nullptr) return missing_site(item, module, sites);
-  if (module.form != Form::plain && module.expert >= spec->experts) {
+  if (is_of_experts(module.form) && module.expert >= spec->experts) {
     return bad_tensor(item, cat("expert ", module.expert, " is beyond the base's ", spec->experts,
                                 " experts of a layer"));
   }

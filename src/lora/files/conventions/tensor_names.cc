@@ -126,6 +126,9 @@ std::optional<Module> layer_module(std::int32_t layer, Words words, bool inner) 
   }
   if (words[0] == "linear_attn") {
     if (words.size() != 2) return std::nullopt;
+    // As Tinker writes them.
+    for (const auto& [part, word] : {std::pair(0, "in_proj_q"), {1, "in_proj_k"}, {2, "in_proj_v"}})
+      if (words[1] == word) return Module{{layer, Projection::in_qkv}, Form::some_rows, part};
     return plain(look_up(delta_net_words, words[1]));
   }
   if (words[0] != "mlp" && words[0] != "block_sparse_moe") return std::nullopt;
@@ -223,6 +226,10 @@ Result<TensorName> parse_tensor_name(std::string_view name) {
         "train with bias=lora_only or none (bias=all of PEFT up to 0.20 trains these too), "
         "or merge the adapter into its base");
   }
+  if (std::ranges::find(path, "conv1d") != path.end()) {
+    return Error(ErrorCode::unsupported, "a convolution can't be adapted", {},
+                 "leave conv1d out of target_modules, or merge the adapter into its base");
+  }
   if (words.back() == "e_score_correction_bias") {
     return Error(ErrorCode::unsupported, "the router's correction bias can't be replaced");
   }
@@ -249,6 +256,10 @@ std::string_view ignored_kind(std::string_view name) {
     // Both only shape gradients or noise in training; A and B are complete without them.
     if (word.starts_with("lora_velora")) return "VeLoRA's projection";
     if (word.starts_with("lora_monteclora")) return "MonteCLoRA's sampler";
+    // Lists of leaf names match these modules too, and no text depends on them.
+    if (word == "visual" || word == "vision_tower" || word == "vision_model")
+      return "a vision tower's factors";
+    if (word == "mtp") return "factors of multi-token prediction";
   }
   return {};
 }

@@ -24,7 +24,8 @@ enum class Part : std::uint8_t {
   trainable_tokens  // token_adapter.trainable_tokens_delta
 };
 
-// How a module's name denotes a site. Expert sites have many spellings; the others are `plain`.
+// How a module's name denotes a site. Expert sites have many spellings; nearly all others are
+// `plain`.
 enum class Form : std::uint8_t {
   plain,
   expert,         // experts.{e}.gate_proj, experts.down_projs.{e}
@@ -33,13 +34,15 @@ enum class Form : std::uint8_t {
   outer_gate_up,  // experts.gate_up_proj, likewise
   packed,         // experts
   packed_inner,   // experts.base_layer
+  some_rows,      // in_proj_q, in_proj_k, in_proj_v: rows of in_proj_qkv
 };
+constexpr bool is_of_experts(Form form) { return form != Form::plain && form != Form::some_rows; }
 
 // Forms in which gate and up are fused, and packed forms, use the site of expert_gate.
 struct Module {
   Site site;
   Form form = Form::plain;
-  std::int32_t expert = 0;  // of `expert` and `linear`
+  std::int32_t expert = 0;  // of `expert` and `linear`; of `some_rows`: which part
 
   friend auto operator<=>(const Module&, const Module&) = default;
 };

@@ -30,6 +30,13 @@ TEST(TensorName, KnowsEveryPlainModule) {
   expect("model.layers.3.mlp.shared_experts.up_proj", {3, Projection::shared_up});
   expect("model.layers.3.mlp.shared_expert.down_proj", {3, Projection::shared_down});
   expect("model.layers.3.mlp.shared_expert_gate", {3, Projection::shared_expert_gate});
+  expect("model.layers.3.linear_attn.in_proj_qkv", {3, Projection::in_qkv});
+  expect("model.language_model.layers.3.linear_attn.in_proj_z", {3, Projection::in_z});
+  expect("model.layers.3.linear_attn.in_proj_a", {3, Projection::in_a});
+  expect("model.layers.3.linear_attn.in_proj_b", {3, Projection::in_b});
+  expect("model.layers.3.linear_attn.in_proj_qkvz", {3, Projection::in_qkvz});
+  expect("model.layers.3.linear_attn.in_proj_ba", {3, Projection::in_ba});
+  expect("model.layers.3.linear_attn.out_proj", {3, Projection::delta_out});
   expect("lm_head", {-1, Projection::lm_head});
   expect("model.unembed_tokens", {-1, Projection::lm_head});
 }
@@ -49,6 +56,30 @@ TEST(TensorName, KnowsEverySpellingOfExperts) {
   expect(experts + ".gate_up_proj", {gate, Form::outer_gate_up, 0});
   expect(experts, {gate, Form::packed, 0});
   expect(experts + ".base_layer", {gate, Form::packed_inner, 0});
+}
+
+TEST(TensorName, KnowsPartsOfAMapsRows) {
+  const Site qkv{2, Projection::in_qkv};
+  for (const auto& [part, leaf] : {std::pair(0, "in_proj_q"), {1, "in_proj_k"}, {2, "in_proj_v"}}) {
+    const std::string name =
+        std::string("base_model.model.model.layers.2.linear_attn.") + leaf + ".lora_A.weight";
+    EXPECT_EQ(parse(name).module, (Module{qkv, Form::some_rows, part}));
+  }
+}
+
+TEST(TensorName, RefusesConvolutionsByName) {
+  const auto parsed =
+      parse_tensor_name("base_model.model.model.layers.0.linear_attn.conv1d.lora_A.weight");
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_NE(parsed.error().message().find("conv1d out of target_modules"), std::string::npos);
+}
+
+TEST(TensorName, IgnoresWhatNoTextDependsOn) {
+  EXPECT_EQ(ignored_kind("base_model.model.model.visual.blocks.0.attn.qkv.lora_A.weight"),
+            "a vision tower's factors");
+  EXPECT_EQ(ignored_kind("base_model.model.mtp.layers.0.mlp.gate.lora_B.weight"),
+            "factors of multi-token prediction");
+  EXPECT_EQ(ignored_kind("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"), "");
 }
 
 TEST(TensorName, StripsWrappers) {
