@@ -8,15 +8,14 @@
 #include "grammar/check/check.h"
 #include "grammar/grammar.h"
 #include "grammar/vocabulary.h"
-#include "server/api/chat/chat_completion_request.h"
 #include "text/tokenizer.h"
 
-namespace motley::server {
+namespace motley::serving {
 namespace {
 
 using ::testing::ElementsAre;
 
-serving::CallPiece call(std::string_view name, std::string_view arguments) {
+CallPiece call(std::string_view name, std::string_view arguments) {
   return {.begins = true, .name = std::string(name), .arguments = std::string(arguments)};
 }
 
@@ -66,39 +65,49 @@ bool takes(const grammar::Spec& spec, std::string_view text) {
   return state.may_end();
 }
 
-// Answers that must, or may, call one of two functions.
+ChatRequest request_with(ToolUse use, std::string_view tools) {
+  ChatRequest request{.tool_use = use};
+  request.inputs.messages = json::parse(R"([{"role": "user", "content": "x"}])", "test").value();
+  request.inputs.tools = json::parse(tools, "test").value();
+  return request;
+}
+
+using Form = std::optional<grammar::Spec>;
+
+struct Options {
+  bool parallel = true;
+  bool strict = false;
+  text::Tokenizer tokenizer = qwen_tokenizer();
+  Form form = {};  // of an answer without calls
+};
+
+// Answers that must, or may, call one of two functions; one that is named is `find`.
 class Forced {
  public:
-  Forced(const serving::ChatFormat& format, std::string_view choice, bool parallel = true,
-         bool strict = false, text::Tokenizer tokenizer = qwen_tokenizer(),
-         std::string_view more_fields = "")
+  Forced(const ChatFormat& format, ToolUse use, Options options = {})
       : format_(format),
-        tokenizer_(std::move(tokenizer)),
-        special_(serving::special_tokens(tokenizer_)) {
-    const std::string body =
-        cat(R"({"messages": [{"role": "user", "content": "x"}], "tools": [
+        tokenizer_(std::move(options.tokenizer)),
+        special_(special_tokens(tokenizer_)),
+        request_(request_with(use, cat(R"([
       {"type": "function", "function": {"name": "find", "strict": )",
-            strict ? "true" : "false", R"(, "parameters": {"type": "object",
+                                       options.strict ? "true" : "false",
+                                       R"(, "parameters": {"type": "object",
         "properties": {"what": {"$ref": "#/$defs/text"}, "most": {"type": "integer"}},
         "required": ["what"], "additionalProperties": false,
         "$defs": {"text": {"type": "string", "maxLength": 9}}}}},
       {"type": "function", "function": {"name": "stop", "parameters": {"type": "object",
-        "properties": {}, "additionalProperties": false}}}], "tool_choice": )",
-            choice, R"(, "parallel_tool_calls": )", parallel ? "true" : "false", more_fields, "}");
-    const text::GenerationConfig defaults;
-    request_ =
-        read_chat_completion_request(json::parse(body, "body").value(),
-                                     {.base = "base", .vocabulary = 256, .defaults = &defaults})
-            .value();
+        "properties": {}, "additionalProperties": false}}}])"))) {
+    if (use == ToolUse::one_named) request_.tool_name = "find";
+    request_.parallel_calls = options.parallel;
+    GenerationSettings settings;
+    settings.sampling.grammar = std::move(options.form);
     constexpr std::string_view prompt = "<|im_start|>assistant\n<think>\n";
     if (request_.must_call())
-      calls_ = serving::force_calls(request_, format_, special_, prompt);
-    else if (auto either =
-                 serving::calls_or_form(request_, request_.fields, format_, special_, prompt)
-                     .value())
+      calls_ = force_calls(request_, format_, special_, prompt);
+    else if (auto either = calls_or_form(request_, settings, format_, special_, prompt).value())
       calls_ = *std::move(either);
     else
-      calls_.grammar = serving::strict_calls(request_, format_, special_).value_or(grammar::Spec{});
+      calls_.grammar = strict_calls(request_, format_, special_).value_or(grammar::Spec{});
     const auto checked = grammar::check(calls_.grammar);
     EXPECT_TRUE(checked.ok()) << checked.error().message();
   }
@@ -106,7 +115,7 @@ class Forced {
   const std::string& opening() const { return calls_.opening; }
   const grammar::Spec& grammar() const { return calls_.grammar; }
 
-  bool takes(std::string_view text) const { return server::takes(calls_.grammar, text); }
+  bool takes(std::string_view text) const { return serving::takes(calls_.grammar, text); }
 
   // The same with the model's tokens, including special ones.
   bool takes_tokens(std::string_view text) const {
@@ -128,32 +137,33 @@ class Forced {
     return state.may_end();
   }
 
-  std::vector<serving::CallPiece> read(std::string_view text) const {
-    serving::ParsedOutput output = parse(text);
+  std::vector<CallPiece> read(std::string_view text) const {
+    ParsedOutput output = parse(text);
     EXPECT_EQ(output.content, "");
     return output.calls;
   }
-  serving::ParsedOutput parse(std::string_view text) const {
-    const auto parser = serving::make_forced_parser(calls_, request_, format_);
-    serving::ParsedOutput output = parser->push(text);
+  ParsedOutput parse(std::string_view text) const {
+    const auto parser = make_forced_parser(calls_, request_, format_);
+    ParsedOutput output = parser->push(text);
     output.append(parser->finish());
     return output;
   }
 
  private:
-  serving::ChatFormat format_;
+  ChatFormat format_;
   text::Tokenizer tokenizer_;
-  std::vector<serving::SpecialToken> special_;
-  ChatCompletionRequest request_;
-  serving::ForcedCalls calls_;
+  std::vector<SpecialToken> special_;
+  ChatRequest request_;
+  ForcedCalls calls_;
 };
 
-constexpr std::string_view by_name = R"({"type": "function", "function": {"name": "find"}})";
-constexpr std::string_view required = "\"required\"";
+constexpr ToolUse by_name = ToolUse::one_named;
+constexpr ToolUse required = ToolUse::some;
+constexpr ToolUse may_call = ToolUse::free;
 
 TEST(ForcedCalls, InJson) {
-  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes"),
-                                   .reasoning = serving::find_reasoning_form("think")};
+  const ChatFormat format{.calls = find_tool_form("hermes"),
+                          .reasoning = find_reasoning_form("think")};
   const Forced named(format, by_name);
   EXPECT_EQ(named.opening(), "\n</think>\n\n<tool_call>\n{\"name\": \"find\", \"arguments\": ");
   EXPECT_TRUE(named.takes(R"({"what": "x"})"));
@@ -172,11 +182,11 @@ TEST(ForcedCalls, InJson) {
   EXPECT_FALSE(any.takes("Well. " + one));
   EXPECT_THAT(any.read(cat(one, "\n", other)),
               ElementsAre(call("find", R"({"what": "x", "most": 3})"), call("stop", "{}")));
-  EXPECT_FALSE(Forced(format, required, false).takes(cat(one, "\n", other)));
+  EXPECT_FALSE(Forced(format, required, {.parallel = false}).takes(cat(one, "\n", other)));
 }
 
 TEST(ForcedCalls, InTags) {
-  const serving::ChatFormat format{.calls = serving::find_tool_form("glm4")};
+  const ChatFormat format{.calls = find_tool_form("glm4")};
   const std::string pairs =
       "<arg_key>what</arg_key>\n<arg_value>x</arg_value>\n"
       "<arg_key>most</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
@@ -191,7 +201,7 @@ TEST(ForcedCalls, InTags) {
 }
 
 TEST(ForcedCalls, AsParameters) {
-  const serving::ChatFormat format{.calls = serving::find_tool_form("qwen3_coder")};
+  const ChatFormat format{.calls = find_tool_form("qwen3_coder")};
   const std::string pairs =
       "<parameter=what>\nx\n</parameter>\n<parameter=most>\n3\n</parameter>\n</function>\n"
       "</tool_call>";
@@ -203,9 +213,9 @@ TEST(ForcedCalls, AsParameters) {
 }
 
 TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
-  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes"),
-                                   .reasoning = serving::find_reasoning_form("think")};
-  const Forced strict(format, "\"auto\"", true, true);
+  const ChatFormat format{.calls = find_tool_form("hermes"),
+                          .reasoning = find_reasoning_form("think")};
+  const Forced strict(format, may_call, {.strict = true});
   const auto call_with = [](std::string_view arguments) {
     return cat("<tool_call>\n{\"name\": \"find\", \"arguments\": ", arguments, "}\n</tool_call>");
   };
@@ -215,16 +225,17 @@ TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
   EXPECT_FALSE(strict.takes(call_with(R"({"most": "x"})")));
   EXPECT_FALSE(strict.takes("<tool_call>find</tool_call>"));
   EXPECT_TRUE(strict.takes_tokens("Well.<|im_start|>")) << "free, as without a grammar";
-  EXPECT_FALSE(Forced(format, "\"auto\"", false, true).takes(cat(good, "\n", good)));
+  EXPECT_FALSE(
+      Forced(format, may_call, {.parallel = false, .strict = true}).takes(cat(good, "\n", good)));
   // It was not requested, or no grammar can express the form.
-  EXPECT_EQ(Forced(format, "\"auto\"").grammar(), grammar::Spec{});
-  EXPECT_EQ(Forced({.calls = serving::find_tool_form("gpt_oss")}, "\"auto\"", true, true).grammar(),
+  EXPECT_EQ(Forced(format, may_call).grammar(), grammar::Spec{});
+  EXPECT_EQ(Forced({.calls = find_tool_form("gpt_oss")}, may_call, {.strict = true}).grammar(),
             grammar::Spec{});
 }
 
 TEST(ForcedCalls, InHarmony) {
-  const Forced any({.calls = serving::find_tool_form("gpt_oss")}, required, true, false,
-                   harmony_tokenizer());
+  const Forced any({.calls = find_tool_form("gpt_oss")}, required,
+                   {.tokenizer = harmony_tokenizer()});
   EXPECT_EQ(any.opening(), "<|channel|>commentary to=functions.");
   const std::string_view found = R"(find <|constrain|>json<|message|>{"what": "x"})";
   EXPECT_TRUE(any.takes_tokens(found));
@@ -240,40 +251,34 @@ TEST(ForcedCalls, OfAFunctionWithoutParametersHaveNone) {
   for (const std::string_view parameters :
        {"", R"(, "parameters": null)", R"(, "parameters": {})",
         R"(, "parameters": {"type": "object", "properties": {}})"}) {
-    const text::GenerationConfig defaults;
-    const std::string body =
-        cat(R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "required",
-                "tools": [{"type": "function", "function": {"name": "now")",
-            parameters, "}}]}");
-    const auto request =
-        read_chat_completion_request(json::parse(body, "body").value(),
-                                     {.base = "base", .vocabulary = 256, .defaults = &defaults})
-            .value();
-    const serving::ChatFormat format{.calls = serving::find_tool_form("hermes")};
+    const ChatRequest request = request_with(
+        required, cat(R"([{"type": "function", "function": {"name": "now")", parameters, "}}]"));
+    const ChatFormat format{.calls = find_tool_form("hermes")};
     const text::Tokenizer tokenizer = qwen_tokenizer();
-    const serving::ForcedCalls forced =
-        force_calls(request, format, serving::special_tokens(tokenizer), "");
+    const ForcedCalls forced = force_calls(request, format, special_tokens(tokenizer), "");
     EXPECT_TRUE(
         takes(forced.grammar, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"))
-        << body;
+        << parameters;
     for (const std::string_view other : {R"({"a": 1})", R"("x")", "[]", "3"})
       EXPECT_FALSE(takes(forced.grammar, cat("<tool_call>\n{\"name\": \"now\", \"arguments\": ",
                                              other, "}\n</tool_call>")))
-          << body << other;
+          << parameters << other;
   }
 }
 
-constexpr std::string_view verdict_form =
-    R"(, "response_format": {"type": "json_schema", "json_schema": {"name": "verdict", "schema":
-      {"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"],
-       "additionalProperties": false}}})";
+// {"good": true} or {"good": false}
+Form verdict_form() {
+  return grammar::Spec{.kind = grammar::Spec::Kind::json_schema, .text = R"({"type": "object",
+      "properties": {"good": {"type": "boolean"}}, "required": ["good"],
+      "additionalProperties": false})"};
+}
 
 TEST(CallsOrForm, LetTheModelChoose) {
-  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes"),
-                                   .reasoning = serving::find_reasoning_form("think")};
+  const ChatFormat format{.calls = find_tool_form("hermes"),
+                          .reasoning = find_reasoning_form("think")};
   const std::string call_text =
       "<tool_call>\n{\"name\": \"find\", \"arguments\": {\"what\": \"x\"}}\n</tool_call>";
-  const Forced either(format, "\"auto\"", true, false, qwen_tokenizer(), verdict_form);
+  const Forced either(format, may_call, {.form = verdict_form()});
   EXPECT_EQ(either.opening(), "\n</think>\n\n");
   EXPECT_TRUE(either.takes(R"({"good": true})"));
   EXPECT_TRUE(either.takes(call_text));
@@ -282,20 +287,21 @@ TEST(CallsOrForm, LetTheModelChoose) {
   EXPECT_FALSE(either.takes("Well."));
   EXPECT_EQ(either.parse(R"({"good": true})").content, R"({"good": true})");
   EXPECT_THAT(either.read(call_text), ElementsAre(call("find", R"({"what": "x"})")));
-  for (const auto& [form, text] : std::initializer_list<std::pair<std::string_view, std::string>>{
-           {R"(, "response_format": {"type": "json_object"})", R"({"any": [1]})"},
-           {R"(, "guided_regex": "ab+")", "abb"},
-           {R"(, "guided_choice": ["yes", "no"])", "no"}}) {
-    const Forced other(format, "\"auto\"", true, false, qwen_tokenizer(), form);
-    EXPECT_TRUE(other.takes(text)) << form;
-    EXPECT_TRUE(other.takes(call_text)) << form;
-    EXPECT_FALSE(other.takes("Well.")) << form;
+  using enum grammar::Spec::Kind;
+  for (const auto& [form, text] : std::initializer_list<std::pair<grammar::Spec, std::string>>{
+           {{.kind = json_object}, R"({"any": [1]})"},
+           {{.kind = regex, .text = "ab+"}, "abb"},
+           {{.kind = ebnf, .text = R"(root ::= "yes" | "no")"}, "no"}}) {
+    const Forced other(format, may_call, {.form = form});
+    EXPECT_TRUE(other.takes(text)) << form.text;
+    EXPECT_TRUE(other.takes(call_text)) << form.text;
+    EXPECT_FALSE(other.takes("Well.")) << form.text;
   }
 }
 
 TEST(CallsOrForm, LetItChooseInHarmony) {
-  const Forced either({.calls = serving::find_tool_form("gpt_oss")}, "\"auto\"", true, false,
-                      harmony_tokenizer(), verdict_form);
+  const Forced either({.calls = find_tool_form("gpt_oss")}, may_call,
+                      {.tokenizer = harmony_tokenizer(), .form = verdict_form()});
   EXPECT_EQ(either.opening(), "<|channel|>");
   const std::string_view found =
       R"(commentary to=functions.find <|constrain|>json<|message|>{"what": "x"})";
@@ -366,16 +372,16 @@ std::string example_of(std::string_view form) {
 
 TEST(ForcedCalls, InEveryForm) {
   const std::string compact = R"({"what":"x"})";
-  for (const serving::ToolForm& form : serving::tool_forms()) {
-    if (form.body == serving::CallBody::harmony) continue;
+  for (const ToolForm& form : tool_forms()) {
+    if (form.body == CallBody::harmony) continue;
     SCOPED_TRACE(form.name);
-    const serving::ChatFormat format{.calls = &form};
+    const ChatFormat format{.calls = &form};
     const std::string text = example_of(form.name);
     const Forced any(format, required);
     EXPECT_TRUE(any.takes(text)) << text;
     EXPECT_FALSE(any.takes("Well."));
-    EXPECT_FALSE(Forced(format, required, false).takes(text)) << "one call alone";
-    const std::vector<serving::CallPiece> calls = any.read(text);
+    EXPECT_FALSE(Forced(format, required, {.parallel = false}).takes(text)) << "one call alone";
+    const std::vector<CallPiece> calls = any.read(text);
     ASSERT_EQ(calls.size(), 2U) << text;
     EXPECT_EQ(calls[0].name, "find");
     EXPECT_EQ(json::write(json::parse(calls[0].arguments, "arguments").value()), compact);
@@ -390,7 +396,7 @@ TEST(ForcedCalls, InEveryForm) {
       EXPECT_EQ(named.read(text.substr(named.opening().size())).front().name, "find");
     }
     // Strict calls within free text.
-    const Forced strict(format, "\"auto\"", true, true);
+    const Forced strict(format, may_call, {.strict = true});
     if (strict.grammar() == grammar::Spec{}) continue;
     EXPECT_TRUE(strict.takes("Well."));
     EXPECT_TRUE(strict.takes(text)) << text << strict.grammar().text;
@@ -402,44 +408,37 @@ TEST(ForcedCalls, InEveryForm) {
 
 TEST(ForcedCalls, WithMarksThatAreSpecialTokens) {
   const auto tokenizer = [] { return tokenizer_with("[TOOL_CALLS]", "[ARGS]"); };
-  const serving::ChatFormat format{.calls = serving::find_tool_form("mistral_v11")};
+  const ChatFormat format{.calls = find_tool_form("mistral_v11")};
   const std::string text = example_of("mistral_v11");
-  const Forced any(format, required, true, false, tokenizer());
+  const Forced any(format, required, {.tokenizer = tokenizer()});
   EXPECT_TRUE(any.takes_tokens(text)) << any.grammar().text;
   EXPECT_FALSE(any.takes_tokens("[TOOL_CALLS]lose[ARGS]{}"));
-  const Forced strict(format, "\"auto\"", true, true, tokenizer());
+  const Forced strict(format, may_call, {.strict = true, .tokenizer = tokenizer()});
   EXPECT_TRUE(strict.takes_tokens(cat("Well.", text))) << strict.grammar().text;
   EXPECT_FALSE(strict.takes_tokens("[TOOL_CALLS]find[ARGS]{\"most\": 1}"));
 
-  const serving::ChatFormat granite{.calls = serving::find_tool_form("hermes")};
-  const Forced closed(granite, "\"auto\"", true, true, tokenizer_of_special_tags());
+  const ChatFormat granite{.calls = find_tool_form("hermes")};
+  const Forced closed(granite, may_call,
+                      {.strict = true, .tokenizer = tokenizer_of_special_tags()});
   EXPECT_TRUE(closed.takes_tokens(cat("Well.", example_of("hermes"), " So.")))
       << closed.grammar().text;
   EXPECT_FALSE(closed.takes_tokens("<tool_call>find</tool_call>"));
 }
 
-TEST(CallsOrForm, IsTheCallWhereOneMustBeMade) {
-  const serving::ChatFormat format{.calls = serving::find_tool_form("hermes")};
-  const Forced must(format, by_name, true, false, qwen_tokenizer(), verdict_form);
-  EXPECT_TRUE(must.takes(R"({"what": "x"})"));
-  EXPECT_FALSE(must.takes(R"({"good": true})"));
-}
-
 TEST(ForcedCalls, OfModelsWithoutAFormThatGrammarsCanWrite) {
-  const Forced harmony({.calls = serving::find_tool_form("gpt_oss")}, by_name);
+  const Forced harmony({.calls = find_tool_form("gpt_oss")}, by_name);
   EXPECT_EQ(harmony.opening(),
             "<|channel|>commentary to=functions.find <|constrain|>json<|message|>");
   EXPECT_TRUE(harmony.takes(R"({"what": "x"})"));
   const std::string list =
       R"([{"name": "find", "parameters": {"what": "x"}}, {"name": "stop", "parameters": {}}])";
-  for (const serving::ChatFormat& format :
-       {serving::ChatFormat{.calls = serving::find_tool_form("gpt_oss")}, serving::ChatFormat{}}) {
+  for (const ChatFormat& format : {ChatFormat{.calls = find_tool_form("gpt_oss")}, ChatFormat{}}) {
     const Forced any(format, required);
     EXPECT_TRUE(any.takes(list));
     EXPECT_THAT(any.read(list), ElementsAre(call("find", R"({"what": "x"})"), call("stop", "{}")));
-    EXPECT_FALSE(Forced(format, required, false).takes(list));
+    EXPECT_FALSE(Forced(format, required, {.parallel = false}).takes(list));
   }
 }
 
 }  // namespace
-}  // namespace motley::server
+}  // namespace motley::serving
