@@ -55,7 +55,7 @@ class NoModel final : public Executor {
     }
     return {};
   }
-  Result<void> let_go() override { return {}; }
+  Result<void> release_adapters() override { return {}; }
 
  private:
   std::int64_t sequences_;

@@ -118,7 +118,7 @@ class Recorder final : public engine::Executor {
   }
   void foresee(const lora::SiteSet& sites) override { executor_.foresee(sites); }
   Result<bool> work_ahead() override { return executor_.work_ahead(); }
-  Result<void> let_go() override { return executor_.let_go(); }
+  Result<void> release_adapters() override { return executor_.release_adapters(); }
 
  private:
   engine::Executor& executor_;

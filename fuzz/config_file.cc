@@ -1,7 +1,7 @@
 // Reads the input as a file of options. What is accepted has unique keys that are names; what is
 // refused gets a message of one line that names the file.
 
-#include "cli/options/config_file.h"
+#include "cli/options/arguments/config_file.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -49,14 +49,14 @@ LINE_RULES = [
     (r"#include <nlohmann/", CODE, "use base/json/json.h"),
     (r"\b(TODO|FIXME|XXX)\b", CODE, "do it, or write an issue"),
     (r"\bstd::(cout|cerr)\b", CODE, "write through base/log.h, or the command's output"),
-    (r"\bgetenv\(", CODE, "settings come from the command line; what others set is read in src/cli/options/environment.cc"),
+    (r"\bgetenv\(", CODE, "settings come from the command line; what others set is read in src/cli/options/arguments/environment.cc"),
     (r"\bDISABLED_|GTEST_SKIP", (".cc",), "a test passes or is removed"),
     (r"\bsleep_(for|until)\(|\bstd::barrier\b", ("_test.cc",), "wait for an event, with a bound: base/test_waits.h"),
 ]
 EXCEPTIONS = {
     "src/base/number_types.h": {"#\\s*if.*\\b(CUDA|__CUDACC__|__CUDA_ARCH__)\\b"},
     "src/base/json/json_parse.cc": {"#include <nlohmann/"},
-    "src/cli/options/environment.cc": {"\\bgetenv\\("},
+    "src/cli/options/arguments/environment.cc": {"\\bgetenv\\("},
 }
 
 

@@ -10,7 +10,7 @@
 #include "base/system/out_of_memory.h"
 #include "base/version.h"
 #include "cli/lack_of_threads.h"
-#include "cli/options/log_options.h"
+#include "cli/options/settings/log_options.h"
 
 namespace motley::cli {
 namespace {

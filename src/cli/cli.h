@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "cli/options/environment.h"
+#include "cli/options/arguments/environment.h"
 
 namespace motley::cli {
 

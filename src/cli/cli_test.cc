@@ -10,7 +10,7 @@
 
 #include "base/cat.h"
 #include "cli/command.h"
-#include "cli/options/compute_settings.h"
+#include "cli/options/settings/compute_settings.h"
 #include "cli/run_motley.h"
 
 namespace motley::cli {

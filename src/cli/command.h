@@ -4,7 +4,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "cli/options/arguments.h"
+#include "cli/options/arguments/arguments.h"
 
 namespace motley::cli {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "cli/adapter_base.h"
 #include "cli/adapter_text.h"
+#include "cli/options/folders/adapter_base.h"
 #include "lora/files/load.h"
 #include "serving/load_model.h"
 

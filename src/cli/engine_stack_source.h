@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/system/watchdog.h"
-#include "cli/options/model_settings.h"
+#include "cli/options/settings/model_settings.h"
 #include "serving/engine_stack.h"
 #include "text/model_text.h"
 

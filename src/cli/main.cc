@@ -8,7 +8,7 @@
 #include "base/system/mapped_files.h"
 #include "cli/cli.h"
 #include "cli/lack_of_threads.h"
-#include "cli/options/environment.h"
+#include "cli/options/arguments/environment.h"
 #include "grammar/helper.h"
 
 int main(int argc, char** argv) {

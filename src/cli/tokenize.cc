@@ -9,7 +9,7 @@
 #include "base/system/files.h"
 #include "cli/command.h"
 #include "cli/input_lines.h"
-#include "cli/options/named_folder.h"
+#include "cli/options/folders/named_folder.h"
 #include "text/chat/chat_request.h"
 #include "text/model_text.h"
 

@@ -184,7 +184,7 @@ class FakeExecutor : public Executor {
     return {};
   }
 
-  Result<void> let_go() override { return {}; }
+  Result<void> release_adapters() override { return {}; }
 
   bool broken = false;
   // One of this many draws waits for its sampler; 0: none does.

@@ -169,8 +169,8 @@ Result<void> Runner::for_others(FunctionRef<Result<void>(Runner& runner)> work) 
   return {};
 }
 
-Result<void> Runner::let_go() {
-  MOTLEY_TRY_VOID(for_others([](Runner& other) { return other.let_go(); }));
+Result<void> Runner::release_adapters() {
+  MOTLEY_TRY_VOID(for_others([](Runner& other) { return other.release_adapters(); }));
   return table_ == nullptr ? Result<void>() : table_->upload(lora::Batch(), *stream_);
 }
 

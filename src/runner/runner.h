@@ -140,7 +140,7 @@ class Runner {
   Result<void> finish_state_copies();
 
   // Call when no step follows for now: adapters of the last one can then be unloaded.
-  Result<void> let_go();
+  Result<void> release_adapters();
 
   // [layers, max_rows, top_k] in i32, in device memory: the experts that the rows of the last step
   // chose. Valid after its work. Only with keep_choices, and only for layers with experts.

@@ -65,7 +65,7 @@ class EngineStack {
   Result<void> load_models(EngineSettings& settings, const Source& source);
   // `available`, `memory`: the device's memory without the weights.
   Result<void> make_pools(const EngineSettings& settings, std::uint64_t available);
-  // Those of the host, behind pools with these options.
+  // The pool in host memory for a GPU pool with these options.
   Result<void> make_host_pools(const EngineSettings& settings, lora::Pool::Options pool);
   Result<void> make_runner(const EngineSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
@@ -79,7 +79,7 @@ class EngineStack {
   std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
-  std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's
+  std::unique_ptr<lora::Pool> host_pool_;  // of adapters on their way to a GPU
   std::unique_ptr<runner::Runner> runner_;
   std::unique_ptr<engine::SamplerMaker> samplers_;
   std::unique_ptr<engine::RunnerExecutor> executor_;

@@ -20,7 +20,7 @@ struct MemorySettings {
   std::optional<std::int64_t> max_model_len = {};         // tokens; nothing: as many as possible
   std::optional<std::int64_t> max_batch_tokens = {};      // nothing: chosen by device
   std::optional<std::uint64_t> adapter_memory = {};       // bytes of each rank
-  std::optional<std::uint64_t> adapter_host_memory = {};  // bytes of all ranks, behind GPUs' memory
+  std::optional<std::uint64_t> adapter_host_memory = {};  // bytes of all ranks, in host memory
   std::optional<std::uint64_t> kv_memory = {};            // bytes of each rank
   // Of a model that keeps states.
   std::optional<std::uint64_t> state_memory = {};    // bytes of each rank, of slots and snapshots
@@ -38,7 +38,7 @@ struct Machine {
 std::uint64_t plan_adapter_pool(const Machine& machine, std::uint64_t available,
                                 const MemorySettings& asked);
 
-// The pools of adapters of one GPU: on the device, and behind it on the host.
+// The pools of adapters of one GPU: on the device, and in host memory.
 struct HostTier {
   std::uint64_t pool_bytes = 0;  // of the GPU's pool
   std::uint64_t page_bytes = 0;

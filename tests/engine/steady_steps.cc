@@ -90,7 +90,7 @@ void SteadySteps::run() {
     --mix_;
     step(17, 0);
   }
-  executor_->let_go().value();
+  executor_->release_adapters().value();
 }
 
 }  // namespace motley::engine_tests

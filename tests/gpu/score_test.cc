@@ -306,14 +306,14 @@ TEST(GpuMixes, BeyondTheRoomAreRefusedByTheirLineBeforeAnyWork) {
   EXPECT_THAT(refused.error().message(), testing::HasSubstr("where there is room for 1"));
 }
 
-// The table of a step pins its adapters until the next step, or until let_go().
+// The table of a step pins its adapters until the next step, or until release_adapters().
 TEST(GpuMixes, OfTheLastStepAreLetGo) {
   GoldenModel golden("qwen3_moe", on_gpu());
   const json::Value& some = cases_of(golden.golden()).back();
   golden.score({golden.lines_of(some).front()}, {golden.mix_of(some)});
   golden.forget_adapters();
   EXPECT_GT(golden.pool().usage().pinned_pages, 0);
-  ASSERT_TRUE(golden.runner().let_go().ok());
+  ASSERT_TRUE(golden.runner().release_adapters().ok());
   EXPECT_EQ(golden.pool().usage().pinned_pages, 0);
 }
 

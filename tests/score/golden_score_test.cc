@@ -325,7 +325,7 @@ TEST(Mixes, OfAnyRankAreTakenOnTheCpuAndLetGoBehindTheirStep) {
     golden.score({golden.lines_of(some).front()}, {mix});
   }
   golden.forget_adapters();
-  EXPECT_TRUE(golden.runner().let_go().ok());
+  EXPECT_TRUE(golden.runner().release_adapters().ok());
   EXPECT_EQ(golden.pool().usage().pinned_pages, 0);
 }
 

@@ -279,19 +279,19 @@ MappedFile::~MappedFile() {
   const std::size_t pieces = (size_ + piece - 1) / piece;
   if (pieces > 1) {
     std::atomic<std::size_t> next{0};
-    const auto let_go = [&] {
+    const auto discard = [&] {
       for (std::size_t i = next++; i < pieces; i = next++)
         ::madvise(data + i * piece, std::min(piece, size_ - i * piece), MADV_DONTNEED);
     };
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < std::min(pieces, max_threads); ++i) {
       try {
-        threads.emplace_back(let_go);
+        threads.emplace_back(discard);
       } catch (const std::system_error&) {
         break;  // if no thread can be created, the existing ones do the work
       }
     }
-    let_go();
+    discard();
     for (std::thread& thread : threads) thread.join();
   }
   ::munmap(data, size_);

@@ -20,7 +20,7 @@
 #include "cli/client/event_reader.h"
 #include "cli/client/metrics_page.h"
 #include "cli/command.h"
-#include "cli/options/model_settings.h"
+#include "cli/options/settings/model_settings.h"
 #include "cli/signals.h"
 
 namespace motley::cli {

@@ -7,8 +7,8 @@
 #include "cli/bench/steps/command.h"
 #include "cli/bench/tune/command.h"
 #include "cli/command.h"
-#include "cli/options/model_settings.h"
-#include "cli/options/option_values.h"
+#include "cli/options/arguments/option_values.h"
+#include "cli/options/settings/model_settings.h"
 #include "model/config/shapes.h"
 
 namespace motley::cli {

@@ -7,7 +7,7 @@
 #include "base/system/clock.h"
 #include "base/units.h"
 #include "cli/bench/steps/step_cost.h"
-#include "cli/options/option_values.h"
+#include "cli/options/arguments/option_values.h"
 #include "model/config/shapes.h"
 
 namespace motley::cli {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/options/arguments.h"
+#include "cli/options/arguments/arguments.h"
 #include "lora/files/random_adapter.h"
 #include "model/model.h"
 #include "serving/load_model.h"

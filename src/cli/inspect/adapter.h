@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "base/result.h"
-#include "cli/adapter_base.h"
 #include "cli/inspect/effect.h"
 #include "cli/inspect/facts.h"
 #include "cli/inspect/model.h"
+#include "cli/options/folders/adapter_base.h"
 #include "tensor/safetensors/checkpoint.h"
 
 namespace motley::cli {

@@ -18,8 +18,8 @@
 #include "cli/inspect/kernels.h"
 #include "cli/inspect/model.h"
 #include "cli/inspect/supported.h"
-#include "cli/options/compute_settings.h"
-#include "cli/options/named_folder.h"
+#include "cli/options/folders/named_folder.h"
+#include "cli/options/settings/compute_settings.h"
 #include "tensor/safetensors/checkpoint.h"
 
 namespace motley::cli {

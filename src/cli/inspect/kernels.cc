@@ -8,7 +8,7 @@
 
 #include "base/cat.h"
 #include "cli/bench/steps/random_adapters.h"
-#include "cli/options/compute_settings.h"
+#include "cli/options/settings/compute_settings.h"
 #include "runner/runner.h"
 #include "serving/devices.h"
 #include "serving/load_model.h"

@@ -111,7 +111,7 @@ class Executor {
   virtual Result<bool> work_ahead() { return false; }
 
   // No step follows for now, so adapters of the last step are no longer pinned for it.
-  virtual Result<void> let_go() = 0;
+  virtual Result<void> release_adapters() = 0;
 };
 
 }  // namespace motley::engine

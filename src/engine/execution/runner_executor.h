@@ -52,7 +52,7 @@ class RunnerExecutor final : public Executor {
                     FunctionRef<void()> meanwhile) override;
   void foresee(const lora::SiteSet& sites) override { runner_->foresee(sites); }
   Result<bool> work_ahead() override { return runner_->capture_ahead(); }
-  Result<void> let_go() override { return runner_->let_go(); }
+  Result<void> release_adapters() override { return runner_->release_adapters(); }
 
  private:
   RunnerExecutor(runner::Runner& runner, std::int64_t vocabulary,

@@ -111,7 +111,7 @@ KvPages::Roots::iterator KvPages::hold_root(const MixKey& key) {
   return root;
 }
 
-void KvPages::let_go(Roots::iterator root) {
+void KvPages::release_root(Roots::iterator root) {
   if (--root->second.holders == 0) roots_.erase(root);
 }
 
@@ -149,7 +149,7 @@ void KvPages::unpublish(std::int32_t page) {
   std::int32_t* link = &bucket(one.hash);
   while (*link != page) link = &slot(*link).next;
   *link = one.next;
-  let_go(one.root);
+  release_root(one.root);
   one.block = 0;
   one.parent = 0;
   drop_snapshot(page);
@@ -235,13 +235,13 @@ KvPages::Match KvPages::find_all(BlockId root, std::span<const std::int32_t> tok
   return match;
 }
 
-std::int64_t KvPages::freed_by(std::span<std::int32_t> let_go) const {
-  std::ranges::sort(let_go);
+std::int64_t KvPages::freed_by(std::span<std::int32_t> released) const {
+  std::ranges::sort(released);
   std::int64_t freed = 0;
-  for (std::size_t begin = 0; begin < let_go.size();) {
+  for (std::size_t begin = 0; begin < released.size();) {
     std::size_t end = begin;
-    while (end < let_go.size() && let_go[end] == let_go[begin]) ++end;
-    freed += slot(let_go[begin]).owners == static_cast<std::int32_t>(end - begin) ? 1 : 0;
+    while (end < released.size() && released[end] == released[begin]) ++end;
+    freed += slot(released[begin]).owners == static_cast<std::int32_t>(end - begin) ? 1 : 0;
     begin = end;
   }
   return freed;
@@ -315,7 +315,7 @@ SequencePages::~SequencePages() {
     owner_->release(list_.back());
     list_.pop_back();
   }
-  owner_->let_go(root_);
+  owner_->release_root(root_);
 }
 
 SequencePages::Adopted SequencePages::adopt(std::span<const std::int32_t> tokens) {

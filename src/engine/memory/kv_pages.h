@@ -84,7 +84,7 @@ class KvPages {
   Match match(const MixKey& key, std::span<const std::int32_t> tokens) const;
 
   // The number of pages without owner after each of these has been released as often as it occurs.
-  std::int64_t freed_by(std::span<std::int32_t> let_go) const;
+  std::int64_t freed_by(std::span<std::int32_t> released) const;
 
   // Checks that every page is in exactly one state, that the counts agree, and that owners[page] is
   // right.
@@ -129,7 +129,7 @@ class KvPages {
   void release(std::int32_t page);
 
   Roots::iterator hold_root(const MixKey& key);
-  void let_go(Roots::iterator root);
+  void release_root(Roots::iterator root);
   std::int32_t find(BlockId parent, std::span<const std::int32_t> tokens) const;
   // The page of this block: the given one, or one that was published before.
   std::int32_t publish(Roots::iterator root, BlockId parent, std::span<const std::int32_t> tokens,

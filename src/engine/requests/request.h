@@ -30,7 +30,7 @@ struct Request {
   // For each choice. 0 only computes the prompt, for use with prompt_logprobs.
   std::int64_t max_tokens = 16;
   // Tokens that end a choice: the model's own, which `ignore_eos` turns into ordinary tokens, and
-  // the client's. The token that ended it is delivered last.
+  // the client's. The token that ended it is delivered last. choice_ends() says which count.
   std::vector<std::int32_t> end_ids = {};
   std::vector<std::int32_t> stop_ids = {};
   int choices = 1;  // `n`
@@ -47,6 +47,14 @@ struct Request {
   // Log-probabilities of the prompt's tokens, each with `prompt_top` alternatives.
   bool prompt_logprobs = false;
   int prompt_top = 0;
+
+  // The tokens that end a choice of this request, ascending.
+  std::vector<std::int32_t> choice_ends() const {
+    std::vector<std::int32_t> ends = stop_ids;
+    if (!sampling.ignore_eos) ends.insert(ends.end(), end_ids.begin(), end_ids.end());
+    std::ranges::sort(ends);
+    return ends;
+  }
 
   // Where the state of a sequence of this length is saved, so that a later prompt begins there:
   // where a page ends.

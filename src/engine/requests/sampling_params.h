@@ -16,10 +16,8 @@ struct LogitBias {
   friend bool operator==(const LogitBias&, const LogitBias&) = default;
 };
 
-// How a request's tokens are drawn. The defaults leave the model's own distribution. Order: masks
-// of the grammar and of allowed and banned tokens; bias, and the ban on ends before min_tokens;
-// repetition, frequency and presence penalties; temperature; then min_p, top_k and top_p, each on
-// the tokens that the one before kept.
+// How a request's tokens are drawn. The defaults leave the model's own distribution.
+// docs/design/sampling.md says in which order these apply.
 struct SamplingParams {
   float temperature = 1;   // 0: the likeliest token, the lowest id among equals
   std::int32_t top_k = 0;  // this many likeliest tokens; 0: all

@@ -58,9 +58,9 @@ struct AdapterEntry {
   std::string exclusive;                  // why it cannot be mixed or scaled; empty if it can
 
   State state;
-  std::uint64_t turn = 0;  // when it was loaded last
-  bool unloading = false;  // new requests cannot name it
-  bool broken = false;     // its files could not be read as they were when it was loaded
+  std::uint64_t load_order = 0;  // grows with each load
+  bool unloading = false;        // new requests cannot name it
+  bool broken = false;           // its files could not be read as they were when it was loaded
 
   std::int64_t claims = 0;   // that keep it ready, or wait for that
   std::int64_t begun = 0;    // of these, by sequences that have begun

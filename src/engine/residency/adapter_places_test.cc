@@ -56,7 +56,7 @@ class TimedExecutor final : public Executor {
     clock_->advance(microseconds(static_cast<std::int64_t>(1000 * ms)));
     return {};
   }
-  Result<void> let_go() override { return {}; }
+  Result<void> release_adapters() override { return {}; }
 
  private:
   std::int64_t sequences_;

@@ -35,9 +35,10 @@ class AdapterRoom {
     bool was_closing = false;  // before the last stop()
     std::int64_t begun = 0;    // claims of sequences that have begun
     std::int64_t claims = 0;
-    std::uint64_t turn = 0;  // when it was loaded last
+    std::uint64_t load_order = 0;  // grows with each load
   };
-  struct Wanted {
+  // What waiting requests of the same adapters need.
+  struct Demand {
     std::uint64_t pages = 0;        // that are not resident yet
     std::span<const Key> adapters;  // these do not close for themselves
   };
@@ -67,28 +68,28 @@ class AdapterRoom {
   // Adapters that were closing come first, then those with the fewest begun sequences.
   void rank() {
     std::ranges::sort(in_use_, {}, [](const InUse& each) {
-      return std::tuple(!each.was_closing, each.begun, each.claims, each.turn);
+      return std::tuple(!each.was_closing, each.begun, each.claims, each.load_order);
     });
   }
 
   // The most begun claims of an adapter that would close for these, but at least 1. Nothing if
   // closing all of them is not enough.
-  std::optional<std::int64_t> price(const Wanted& wanted) const {
-    const auto count = how_many_close(wanted);
+  std::optional<std::int64_t> price(const Demand& demand) const {
+    const auto count = how_many_close(demand);
     if (!count) return std::nullopt;
     std::int64_t price = 1;
     for (const InUse& each : std::span(in_use_).first(*count)) {
-      if (!is_among(wanted, each)) price = std::max(price, each.begun);
+      if (!is_among(demand, each)) price = std::max(price, each.begun);
     }
     return price;
   }
   // Keeps pages for these, and calls close(adapter) for those that close for them.
-  void make_room(const Wanted& wanted, FunctionRef<void(Key)> close) {
-    const auto count = how_many_close(wanted);
-    kept_ += wanted.pages;
+  void make_room(const Demand& demand, FunctionRef<void(Key)> close) {
+    const auto count = how_many_close(demand);
+    kept_ += demand.pages;
     if (!count) return;
     const auto end = in_use_.begin() + static_cast<std::ptrdiff_t>(*count);
-    const auto closes = [&](const InUse& each) { return !is_among(wanted, each); };
+    const auto closes = [&](const InUse& each) { return !is_among(demand, each); };
     for (auto each = in_use_.begin(); each != end; ++each) {
       if (!closes(*each)) continue;
       close(each->adapter);
@@ -99,16 +100,17 @@ class AdapterRoom {
   }
 
  private:
-  static bool is_among(const Wanted& wanted, const InUse& each) {
-    return std::ranges::find(wanted.adapters, each.adapter) != wanted.adapters.end();
+  static bool is_among(const Demand& demand, const InUse& each) {
+    return std::ranges::find(demand.adapters, each.adapter) != demand.adapters.end();
   }
   static std::uint64_t less(std::uint64_t pages, std::uint64_t freed) {
     return pages - std::min(pages, freed);
   }
 
-  // The number of adapters at the front of in_use_ that must close, not counting the wanted ones.
-  std::optional<std::size_t> how_many_close(const Wanted& wanted) const {
-    const std::uint64_t pages = kept_ + wanted.pages;
+  // The number of adapters at the front of in_use_ that must close, not counting those of the
+  // demand.
+  std::optional<std::size_t> how_many_close(const Demand& demand) const {
+    const std::uint64_t pages = kept_ + demand.pages;
     std::uint64_t committed = less(pages_.committed, closing_);
     // Usually even closing all is not enough; this check is cheap.
     if (!adapters_fit(pages, less(committed, closable_), pages_.all)) return std::nullopt;
@@ -116,7 +118,7 @@ class AdapterRoom {
     while (!adapters_fit(pages, committed, pages_.all)) {
       if (count == in_use_.size()) return std::nullopt;
       const InUse& each = in_use_[count++];
-      if (!is_among(wanted, each)) committed = less(committed, each.pages);
+      if (!is_among(demand, each)) committed = less(committed, each.pages);
     }
     return count;
   }

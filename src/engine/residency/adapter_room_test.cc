@@ -24,9 +24,9 @@ TestRoom room_of(std::uint64_t all, const std::vector<TestRoom::InUse>& in_use) 
   return room;
 }
 
-std::vector<int> closed_for(TestRoom& room, const TestRoom::Wanted& wanted) {
+std::vector<int> closed_for(TestRoom& room, const TestRoom::Demand& demand) {
   std::vector<int> closed;
-  room.make_room(wanted, [&](int adapter) { closed.push_back(adapter); });
+  room.make_room(demand, [&](int adapter) { closed.push_back(adapter); });
   return closed;
 }
 
@@ -65,9 +65,10 @@ TEST(AdapterRoom, WhatRunsTheFewestSequencesCloses) {
 }
 
 TEST(AdapterRoom, FewerClaimsAndThenTheOlderDecide) {
-  TestRoom room = room_of(3, {{.adapter = 1, .pages = 1, .begun = 1, .claims = 2, .turn = 1},
-                              {.adapter = 2, .pages = 1, .begun = 1, .claims = 1, .turn = 9},
-                              {.adapter = 3, .pages = 1, .begun = 1, .claims = 1, .turn = 8}});
+  TestRoom room =
+      room_of(3, {{.adapter = 1, .pages = 1, .begun = 1, .claims = 2, .load_order = 1},
+                  {.adapter = 2, .pages = 1, .begun = 1, .claims = 1, .load_order = 9},
+                  {.adapter = 3, .pages = 1, .begun = 1, .claims = 1, .load_order = 8}});
   EXPECT_EQ(closed_for(room, {.pages = 2}), (std::vector{3, 2}));
 }
 

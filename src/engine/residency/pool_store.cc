@@ -153,11 +153,11 @@ std::uint64_t PoolStore::waiting_reads() const {
   return next_ticket_ - current_ticket_;
 }
 
-class PoolStore::Turn {
+class PoolStore::LoadPermit {
  public:
   enum class Kind : std::uint8_t { spare, claimed };
 
-  Turn(PoolStore& store, Kind kind)
+  LoadPermit(PoolStore& store, Kind kind)
       : store_(store), count_(kind == Kind::spare ? store.spares_ : store.claimed_) {
     std::unique_lock held(store_.lock_);
     granted_ = kind == Kind::claimed || store_.claimed_ == 0;
@@ -165,9 +165,9 @@ class PoolStore::Turn {
     ++count_;
     if (kind == Kind::claimed) store_.changed_.wait(held, [&] { return store_.spares_ == 0; });
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  ~Turn() {
+  LoadPermit(const LoadPermit&) = delete;
+  LoadPermit& operator=(const LoadPermit&) = delete;
+  ~LoadPermit() {
     if (!granted_) return;
     const std::lock_guard held(store_.lock_);
     --count_;
@@ -273,8 +273,8 @@ Result<AdapterStore::Done> PoolStore::read(const Job& job) {
     if (auto handle = options_.host_pool->load(job.spec.name, adapter, spare); handle.ok())
       in_host = *std::move(handle);
   }
-  const Turn turn(*this, Turn::Kind::spare);
-  if (!turn.granted()) return done;
+  const LoadPermit permit(*this, LoadPermit::Kind::spare);
+  if (!permit.granted()) return done;
   const auto handle = in_host ? options_.pool->load(job.spec.name, in_host, spare)
                               : options_.pool->load(job.spec.name, adapter, spare);
   // Without free pages the adapter is placed when a request needs it.
@@ -298,7 +298,7 @@ Result<AdapterStore::Done> PoolStore::place(const Job& job) {
         in_host = *std::move(handle);
     }
   }
-  const Turn turn(*this, Turn::Kind::claimed);
+  const LoadPermit permit(*this, LoadPermit::Kind::claimed);
   if (in_host) {
     MOTLEY_TRY(done.handle, options_.pool->load(job.spec.name, in_host));
   } else {

@@ -80,7 +80,7 @@ class PoolStore final : public AdapterStore {
   // Pages of a spare load cannot be evicted before it is done. Therefore spare loads into the
   // steps' pool and loads for claims never run at the same time: a spare load is skipped while
   // others run, and loads for claims wait for spare ones.
-  class Turn;
+  class LoadPermit;
   Result<Done> perform(const Job& job);
   Result<Done> read(const Job& job);
   Result<Done> place(const Job& job);

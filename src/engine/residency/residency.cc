@@ -205,7 +205,7 @@ bool Residency::take_placed(const std::string& name, AdapterStore::Done done) {
 
 bool Residency::take_ready(AdapterEntry& entry, AdapterStore::Done& done) {
   ++load_stats_.loads;
-  entry.turn = ++turns_;
+  entry.load_order = ++last_load_;
   if (entry.claims > 0) entry.state = Ready{.handle = std::move(done.handle)};
   return std::exchange(entry.broken, false);
 }
@@ -355,7 +355,7 @@ void Residency::rank_in_use() {
                .was_closing = std::get<Ready>(entry.state).was_closing,
                .begun = entry.begun,
                .claims = entry.claims,
-               .turn = entry.turn});
+               .load_order = entry.load_order});
   }));
   room_.rank();
 }

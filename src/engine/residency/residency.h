@@ -148,7 +148,7 @@ class Residency {
   std::uint64_t pinned_pages_ = 0;  // of pinned adapters, without those that are held
   LoadJobs loads_;
   std::map<std::string, Answer, std::less<>> unloading_;
-  std::uint64_t turns_ = 0;
+  std::uint64_t last_load_ = 0;
   AdapterRoom<AdapterEntry*> room_;
   lora::SiteSet sites_;
   LoadStats load_stats_;

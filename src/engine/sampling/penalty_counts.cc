@@ -11,7 +11,8 @@ Result<PenaltyCounts> PenaltyCounts::create(tensor::Device& device, const Option
   constexpr std::int64_t number = 4;  // bytes of an i32
   PenaltyCounts counts;
   counts.options_ = options;
-  MOTLEY_TRY(counts.tokens_, DeviceTable::create(device, options.sequence_tokens * number));
+  MOTLEY_TRY(counts.tokens_,
+             device.allocate(static_cast<std::size_t>(options.sequence_tokens * number)));
   const std::int64_t bytes = options.sequences * options.vocabulary * number;
   MOTLEY_TRY(counts.counts_, device.allocate(static_cast<std::size_t>(bytes)));
   counts.rows_.resize(static_cast<std::size_t>(options.sequences));
@@ -31,9 +32,9 @@ Result<std::int32_t> PenaltyCounts::row_of(const ops::Context& context, tensor::
   if (!known || place->tokens != tokens) {
     MOTLEY_CHECK(tokens <= options_.sequence_tokens, "a sequence of at most sequence_tokens");
     MOTLEY_TRY_VOID(
-        stream.copy(tokens_.device.data(), state.tokens().data(), state.tokens().size_bytes()));
-    ops::count_tokens(context, tokens_.on_device<std::int32_t>(), state.prompt_tokens(),
-                      tokens - state.prompt_tokens(), view().select(row));
+        stream.copy(tokens_.data(), state.tokens().data(), state.tokens().size_bytes()));
+    ops::count_tokens(context, reinterpret_cast<const std::int32_t*>(tokens_.data()),
+                      state.prompt_tokens(), tokens - state.prompt_tokens(), view().select(row));
   }
   *place = {.state = state.id(), .tokens = draws ? tokens + 1 : -1, .used = launches_};
   return row;

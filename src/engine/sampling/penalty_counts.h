@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sampling/device_table.h"
 #include "engine/sampling/sampling_state.h"
 #include "ops/context.h"
 #include "tensor/buffer.h"
@@ -40,7 +39,7 @@ class PenaltyCounts {
   };
 
   Options options_;
-  DeviceTable tokens_;  // of a sequence that is counted
+  tensor::Buffer tokens_;  // of a sequence that is counted
   tensor::Buffer counts_;
   std::vector<Row> rows_;
   std::uint64_t launches_ = 0;

@@ -37,7 +37,8 @@ SamplerFactory::Abandon SamplerMaker::prepare(const Request& request, Prepared d
                "leave it out"));
     return {};
   }
-  // A grammar's text needs a token that ends it, whatever else ends a choice.
+  // A grammar's text needs a token that ends it: the model's own even with ignore_eos, so these are
+  // not choice_ends().
   std::vector<std::int32_t> ends = request.end_ids;
   ends.insert(ends.end(), request.stop_ids.begin(), request.stop_ids.end());
   // Shared, because std::function must be copyable.

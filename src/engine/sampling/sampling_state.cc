@@ -71,9 +71,7 @@ SamplingState::SamplingState(const Request& request, std::unique_ptr<grammar::Cu
   rules.min_tokens = params.min_tokens;
   rules.tokens_allowed = TokenRules(params);
   rules.biases = in_order(params.logit_bias);
-  std::vector<std::int32_t> ends = request.stop_ids;
-  if (!params.ignore_eos) ends.insert(ends.end(), request.end_ids.begin(), request.end_ids.end());
-  rules.early_biases = without(rules.biases, ends);
+  rules.early_biases = without(rules.biases, request.choice_ends());
   rules.tokens = request.tokens.size() +
                  static_cast<std::size_t>(std::max<std::int64_t>(request.max_tokens, 0));
   if (rules.penalties) {

@@ -105,17 +105,17 @@ bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) 
   Room room{.available = pages_.available(),
             .growth = running_.growth_of(waiting.sequence),
             .max_running = max_running()};
-  std::vector<std::int32_t> let_go;
+  std::vector<std::int32_t> released;
   for (const auto& running : running_.all()) {
     if (running->rank >= after) {
       const auto pages = running->pages.pages();
-      let_go.insert(let_go.end(), pages.begin(), pages.end());
+      released.insert(released.end(), pages.begin(), pages.end());
     } else {
       room.growth += running_.growth_of(running->sequence);
       ++room.running;
     }
   }
-  room.available += pages_.freed_by(let_go);
+  room.available += pages_.freed_by(released);
   const Need need{.pages = pages_.pages_for(waiting.sequence.length())};
   if (shortage(need, room).none()) return true;
   job.client->denied = running_.admission();

@@ -78,10 +78,7 @@ Result<void> Scheduler::enter(Arrival arrival) {
   job->open = request.choices;
   job->closed.assign(static_cast<std::size_t>(request.choices), false);
   jobs_.charge(*job, request);
-  job->ends = request.stop_ids;
-  if (!request.sampling.ignore_eos)
-    job->ends.insert(job->ends.end(), request.end_ids.begin(), request.end_ids.end());
-  std::ranges::sort(job->ends);
+  job->ends = request.choice_ends();
   job->request = std::move(arrival.request);
 
   Sequence sequence{.job = job,

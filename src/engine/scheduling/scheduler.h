@@ -174,7 +174,7 @@ class Scheduler {
   Outbox outbox_;
   RequestCounts counts_;
   bool adapters_changed_ = false;
-  bool has_run_ = false;  // since the executor's let_go()
+  bool has_run_ = false;  // since the executor's release_adapters()
 };
 
 }  // namespace motley::engine

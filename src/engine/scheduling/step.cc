@@ -70,7 +70,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
 Result<Scheduler::Step> Scheduler::rest() {
   deliver();
   if (!has_run_) return Step::idle;
-  const Result<void> rests = executor_->let_go();
+  const Result<void> rests = executor_->release_adapters();
   has_run_ = false;
   MOTLEY_TRY_VOID(rests);
   return Step::idle;

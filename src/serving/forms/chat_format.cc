@@ -50,7 +50,7 @@ std::string render(RenderChat render_chat, std::string_view messages, bool has_t
   return chat.ok() ? chat->text : std::string();
 }
 
-// What the template adds for the last message, as far as it can be separated: behind the question,
+// What the template adds for the last message, as far as it can be separated: after the question,
 // and outside of explanations how to write calls.
 std::string_view behind_question(std::string_view text) {
   const std::size_t at = text.rfind("question");

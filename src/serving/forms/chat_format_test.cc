@@ -82,10 +82,10 @@ TEST(ChatFormat, IsFoundForEveryForm) {
                     "<parameter={{ k }}>", line, "{{ v }}", line,
                     "</parameter>\n{% endfor %}</function>\n</", tag, ">"));
   };
-  const auto python = [&](std::string_view before, std::string_view behind) {
+  const auto python = [&](std::string_view before, std::string_view after) {
     return cat(before,
                each(cat("{{ c.function.name }}(", values, "{{ k }}={{ v | tojson }}{% endfor %})")),
-               behind);
+               after);
   };
   const std::string json =
       "{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}";

@@ -29,7 +29,7 @@ ParsedOutput CallListParser::push(std::string_view piece) {
       const std::size_t bytes = arguments_.take(held_);
       output.add_arguments(std::string_view(held_).substr(0, bytes));
       held_.erase(0, bytes);
-      if (arguments_.ended()) at_ = At::behind;
+      if (arguments_.ended()) at_ = At::after;
     } else {
       const std::size_t brace = held_.find('}');
       held_.erase(0, brace == std::string::npos ? held_.size() : brace + 1);

@@ -33,7 +33,7 @@ class CallListParser final : public OutputParser {
   OutputSection section() const override { return OutputSection::call; }
 
  private:
-  enum class At : std::uint8_t { head, arguments, behind };
+  enum class At : std::uint8_t { head, arguments, after };
 
   std::string held_;
   At at_ = At::head;

@@ -31,7 +31,7 @@ FormParser::FormParser(Options options) : options_(std::move(options)) {
   if (options_.begins_reasoning)
     state_ = State::reasoning;
   else if (options_.reasoning != nullptr)
-    state_ = options_.reasoned ? state_behind_reasoning() : State::start;
+    state_ = options_.reasoned ? state_after_reasoning() : State::start;
   skip_spaces_ = may_repeat_ = options_.begins_reasoning;
 }
 
@@ -142,11 +142,11 @@ void FormParser::end_reasoning(std::size_t end, ParsedOutput& output) {
   const std::string_view before = std::string_view(held_).substr(0, end);
   output.add_reasoning(before.substr(0, trailing_space(before)));
   held_.erase(0, end + options_.reasoning->end.size());
-  state_ = state_behind_reasoning();
+  state_ = state_after_reasoning();
   skip_spaces_ = true;
 }
 
-FormParser::State FormParser::state_behind_reasoning() const {
+FormParser::State FormParser::state_after_reasoning() const {
   return options_.reasoning->answer_begin.empty() ? State::content : State::answer;
 }
 

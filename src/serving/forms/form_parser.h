@@ -65,7 +65,7 @@ class FormParser final : public OutputParser {
   // The length of a suffix of the text that may begin something that find_trigger finds.
   std::size_t begun_trigger(std::string_view text) const;
 
-  State state_behind_reasoning() const;
+  State state_after_reasoning() const;
   void end_reasoning(std::size_t end, ParsedOutput& output);
   // Whether held_ begins with a mark or other text between calls.
   enum class Between : std::uint8_t { nothing, taken, undecided };

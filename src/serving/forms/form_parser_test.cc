@@ -64,18 +64,18 @@ TEST(OutputParser, PartsKeepTheOrderInWhichTheyWereWritten) {
 
 TEST(OutputParser, SaysWhatTheTextStandsIn) {
   FormParser tagged(FormParser::Options{.reasoning = think(), .calls = form("hermes")});
-  const auto behind = [&](std::string_view text) {
+  const auto after = [&](std::string_view text) {
     tagged.push(text);
     return tagged.section();
   };
-  EXPECT_EQ(behind(""), OutputSection::form);
-  EXPECT_EQ(behind("<think>"), OutputSection::reasoning);
-  EXPECT_EQ(behind(" so </think>"), OutputSection::form);
-  EXPECT_EQ(behind("\n"), OutputSection::form);
-  EXPECT_EQ(behind("\nyes"), OutputSection::content);
-  EXPECT_EQ(behind("<tool_call>{\"name\": \"f\", \"arguments\": {}}"), OutputSection::call);
-  EXPECT_EQ(behind("</tool_call>"), OutputSection::form);
-  EXPECT_EQ(behind("x"), OutputSection::content);
+  EXPECT_EQ(after(""), OutputSection::form);
+  EXPECT_EQ(after("<think>"), OutputSection::reasoning);
+  EXPECT_EQ(after(" so </think>"), OutputSection::form);
+  EXPECT_EQ(after("\n"), OutputSection::form);
+  EXPECT_EQ(after("\nyes"), OutputSection::content);
+  EXPECT_EQ(after("<tool_call>{\"name\": \"f\", \"arguments\": {}}"), OutputSection::call);
+  EXPECT_EQ(after("</tool_call>"), OutputSection::form);
+  EXPECT_EQ(after("x"), OutputSection::content);
 }
 
 TEST(FormParser, PlainTextStaysAsItIs) {

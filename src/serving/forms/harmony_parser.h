@@ -13,12 +13,12 @@ namespace motley::serving {
 //   [<|start|>assistant] [to=NAME] <|channel|>CHANNEL [to=NAME] [[<|constrain|>]json] <|message|>
 //   BODY <|end|>
 // analysis is reasoning, every other channel is content, and a message to a function is a call of
-// it, in whichever channel. The prompt ends behind "<|start|>assistant".
+// it, in whichever channel. The prompt ends after "<|start|>assistant".
 //
 // Models break the form, and no text is lost where they do. Each byte comes out in content, in
 // reasoning or in a call, but for marks, the form's own words and white space around them:
 // - Text where a head should begin is content, and so is a message of another role.
-// - A head that ends without <|message|> has its body behind the form's words.
+// - A head that ends without <|message|> has its body after the form's words.
 // - A head that says more than the form has words for says it as reasoning: content and arguments
 //   are often JSON, which further text would break.
 // - Arguments are the text as it was written, JSON or not; none are "{}".
@@ -40,7 +40,7 @@ class HarmonyParser final : public OutputParser {
   // The current head so far.
   struct Head {
     std::string words;      // in an opening: as written, in case they are content
-    std::string recipient;  // behind "to="
+    std::string recipient;  // after "to="
     std::string rest;       // from the first word on that is not part of the form
     Channel channel = Channel::none;
     bool in_rest = false;

@@ -263,15 +263,15 @@ TEST(HarmonyParser, PartsKeepTheOrderInWhichTheyWereWritten) {
 
 TEST(HarmonyParser, SaysWhatTheTextStandsIn) {
   HarmonyParser parser;
-  const auto behind = [&](std::string_view text) {
+  const auto after = [&](std::string_view text) {
     parser.push(text);
     return parser.section();
   };
-  EXPECT_EQ(behind("<|channel|>analysis"), OutputSection::form);
-  EXPECT_EQ(behind("<|message|>"), OutputSection::reasoning);
-  EXPECT_EQ(behind("<|end|>"), OutputSection::form);
-  EXPECT_EQ(behind("<|channel|>commentary to=functions.f<|message|>{"), OutputSection::call);
-  EXPECT_EQ(behind("<|call|>Well"), OutputSection::content);
+  EXPECT_EQ(after("<|channel|>analysis"), OutputSection::form);
+  EXPECT_EQ(after("<|message|>"), OutputSection::reasoning);
+  EXPECT_EQ(after("<|end|>"), OutputSection::form);
+  EXPECT_EQ(after("<|channel|>commentary to=functions.f<|message|>{"), OutputSection::call);
+  EXPECT_EQ(after("<|call|>Well"), OutputSection::content);
 }
 
 TEST(HarmonyParser, WordsThatAreTooLongAreNoRecipients) {
@@ -321,9 +321,9 @@ RandomText random_text(std::mt19937& random) {
     }
     made.words.push_back(cat("w", i, "x"));
     constexpr auto before = std::to_array<std::string_view>({"", " ", " to=", "to=functions."});
-    constexpr auto behind = std::to_array<std::string_view>({"", " "});
+    constexpr auto after = std::to_array<std::string_view>({"", " "});
     made.text +=
-        cat(before[random() % before.size()], made.words.back(), behind[random() % behind.size()]);
+        cat(before[random() % before.size()], made.words.back(), after[random() % after.size()]);
   }
   return made;
 }

@@ -6,32 +6,32 @@ namespace motley::serving {
 namespace {
 
 constexpr PairMarks function_tags = {.before_name = "<function=",
-                                     .behind_name = ">",
+                                     .after_name = ">",
                                      .before_key = "<parameter=",
-                                     .behind_key = ">",
+                                     .after_key = ">",
                                      .before_value = "",
-                                     .behind_value = "</parameter>",
+                                     .after_value = "</parameter>",
                                      .close = "</function>",
                                      .lines = true};
 constexpr PairMarks argument_tags = {.before_name = "",
-                                     .behind_name = "",
+                                     .after_name = "",
                                      .before_key = "<arg_key>",
-                                     .behind_key = "</arg_key>",
+                                     .after_key = "</arg_key>",
                                      .before_value = "<arg_value>",
-                                     .behind_value = "</arg_value>"};
+                                     .after_value = "</arg_value>"};
 constexpr PairMarks invoke_tags = {.before_name = "<invoke name=",
-                                   .behind_name = ">",
+                                   .after_name = ">",
                                    .before_key = "<parameter name=",
-                                   .behind_key = ">",
+                                   .after_key = ">",
                                    .before_value = "",
-                                   .behind_value = "</parameter>",
+                                   .after_value = "</parameter>",
                                    .close = "</invoke>"};
 constexpr PairMarks dsml_tags = {.before_name = "<｜DSML｜invoke name=",
-                                 .behind_name = ">",
+                                 .after_name = ">",
                                  .before_key = "<｜DSML｜parameter name=",
-                                 .behind_key = ">",
+                                 .after_key = ">",
                                  .before_value = "",
-                                 .behind_value = "</｜DSML｜parameter>",
+                                 .after_value = "</｜DSML｜parameter>",
                                  .close = "</｜DSML｜invoke>"};
 
 constexpr std::string_view json_fence = "```json";
@@ -191,8 +191,8 @@ std::vector<std::string_view> ToolForm::marks() const {
   add_set(list,
           {begin, end, other_begin, other_end, call_begin, call_end, separators[0], separators[1]});
   if (pairs != nullptr)
-    add_set(list, {pairs->before_name, pairs->before_key, pairs->behind_key, pairs->before_value,
-                   pairs->behind_value, pairs->close});
+    add_set(list, {pairs->before_name, pairs->before_key, pairs->after_key, pairs->before_value,
+                   pairs->after_value, pairs->close});
   if (body == CallBody::gemma) list.emplace_back("<|\"|>");
   return list;
 }

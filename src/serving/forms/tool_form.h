@@ -21,11 +21,11 @@ enum class CallBody : std::uint8_t {
 // The marks around names, keys and values in forms with unquoted values.
 struct PairMarks {
   std::string_view before_name;
-  std::string_view behind_name;  // empty: the next mark ends the name
+  std::string_view after_name;  // empty: the next mark ends the name
   std::string_view before_key;
-  std::string_view behind_key;
+  std::string_view after_key;
   std::string_view before_value;  // empty: the value follows the key directly
-  std::string_view behind_value;
+  std::string_view after_value;
   std::string_view close = {};  // after the last argument
   bool lines = false;           // a line end before and after a value belongs to the form
 };
@@ -63,7 +63,7 @@ struct ToolForm {
   // All that are not empty.
   std::vector<std::string_view> marks() const;
   // The mark after which an answer of one call is complete; may be empty.
-  std::string_view mark_behind_call() const { return call_end.empty() ? end : call_end; }
+  std::string_view mark_after_call() const { return call_end.empty() ? end : call_end; }
 };
 
 // In the order in which templates are compared with them.
@@ -71,7 +71,7 @@ std::span<const ToolForm> tool_forms();
 // Null if there is none.
 const ToolForm* find_tool_form(std::string_view name);
 
-// How a family of models marks its reasoning, and the answer behind it.
+// How a family of models marks its reasoning, and the answer after it.
 struct ReasoningForm {
   std::string_view name;  // for --reasoning-form
   std::string_view begin;

@@ -87,7 +87,7 @@ ForcedCalls one_call(const CallableFunction& function, const WrittenCalls& writt
             .grammar = {.kind = grammar::Spec::Kind::json_schema,
                         .text = json::write(function.parameters)}};
   return {.opening = head,
-          .grammar = structural_tag(written.behind_head(function)),
+          .grammar = structural_tag(written.after_head(function)),
           .read = Read::native,
           .head = head};
 }

@@ -282,7 +282,7 @@ TextRules Planner::rules_of(const ChatPrompt& prompt, const ChatRequest& request
   TextRules rules = rules_for(settings);
   // The answer ends after the first call.
   if (request.inputs.tools && !request.parallel_calls && format.calls != nullptr) {
-    const std::string_view end = format.calls->mark_behind_call();
+    const std::string_view end = format.calls->mark_after_call();
     if (!end.empty()) rules.stop.emplace_back(end);
   }
   if (prompt.constrained) return rules;

@@ -102,6 +102,16 @@ TEST_F(PlannerTest, ACallThatMustBeMadeBeginsInThePrompt) {
   EXPECT_TRUE(forced.request.sampling.grammar->checked);
 }
 
+TEST_F(PlannerTest, ACallThatMustBeMadeNeedNotHaveTheFormOfTheContent) {
+  ChatRequest request = conversation(far_tool);
+  request.tool_use = ToolUse::one_named;
+  request.tool_name = "far";
+  GenerationSettings settings{.grammar_field = "guided_regex"};
+  settings.sampling.grammar = {.kind = grammar::Spec::Kind::regex, .text = "a+"};
+  EXPECT_EQ(plan(request, settings)->request.sampling.grammar,
+            plan(request)->request.sampling.grammar);
+}
+
 TEST_F(PlannerTest, AFormOfTheContentIsCheckedAndNamedByItsField) {
   GenerationSettings settings{.grammar_field = "guided_regex"};
   settings.sampling.grammar = {.kind = grammar::Spec::Kind::regex,

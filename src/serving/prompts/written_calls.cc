@@ -22,9 +22,9 @@ struct WrittenCalls::Marks {
   std::string_view form;
   std::string_view begin;  // before the first call
   std::string_view before_name;
-  std::string_view behind_name;
+  std::string_view after_name;
   std::string_view style;  // of the arguments
-  std::string_view behind_arguments;
+  std::string_view after_arguments;
   std::string_view between;  // two calls
   std::string_view end = {};
   // The first mark of a call; text before it is free.
@@ -96,13 +96,13 @@ bool WrittenCalls::in_json() const { return marks_->style == "json"; }
 
 std::string WrittenCalls::head_of(std::string_view name, std::size_t index) const {
   return cat(marks_->begin, marks_->before_name, name,
-             marks_->indexed ? cat(":", index) : std::string(), marks_->behind_name);
+             marks_->indexed ? cat(":", index) : std::string(), marks_->after_name);
 }
 
-json::Object WrittenCalls::behind_head(const CallableFunction& function) const {
+json::Object WrittenCalls::after_head(const CallableFunction& function) const {
   json::Array parts;
   parts.emplace_back(schema(function.parameters, marks_->style));
-  append(parts, marks_->behind_arguments);
+  append(parts, marks_->after_arguments);
   append(parts, marks_->end);
   return sequence(std::move(parts));
 }
@@ -137,7 +137,7 @@ json::Object WrittenCalls::call(const CallableFunction& function, std::size_t sk
   append(parts,
          cat(marks_->before_name.substr(skipped), function.name, marks_->indexed ? ":" : ""));
   if (marks_->indexed) parts.emplace_back(regex("[0-9]{1,3}"));
-  append(parts, marks_->behind_name);
+  append(parts, marks_->after_name);
   parts.emplace_back(schema(function.parameters, marks_->style));
   append(parts, end);
   return sequence(std::move(parts));
@@ -153,11 +153,11 @@ json::Object WrittenCalls::any_call(std::span<const CallableFunction> functions,
 
 void WrittenCalls::append_calls(json::Array& parts, std::span<const CallableFunction> functions,
                                 bool several) const {
-  parts.emplace_back(any_call(functions, 0, marks_->behind_arguments));
+  parts.emplace_back(any_call(functions, 0, marks_->after_arguments));
   if (!several) return;
   json::Array more;
   append(more, marks_->between);
-  more.emplace_back(any_call(functions, 0, marks_->behind_arguments));
+  more.emplace_back(any_call(functions, 0, marks_->after_arguments));
   parts.emplace_back(repeated(sequence(std::move(more))));
 }
 
@@ -186,7 +186,7 @@ json::Object WrittenCalls::calls_in_text(std::span<const CallableFunction> funct
                                          bool several) const {
   const std::string_view trigger = marks_->trigger;
   const bool sections = !marks_->begin.empty();
-  std::string_view end = sections ? marks_->end : marks_->behind_arguments;
+  std::string_view end = sections ? marks_->end : marks_->after_arguments;
   std::string_view before_end;
   for (std::size_t at = 0; at < end.size(); ++at) {
     const SpecialToken* const special = special_at(end.substr(at));

@@ -31,7 +31,7 @@ class WrittenCalls {
   // Everything before the arguments of a single call. `index`: the number of earlier calls.
   std::string head_of(std::string_view name, std::size_t index) const;
   // The arguments of such a call and everything after them.
-  json::Object behind_head(const CallableFunction& function) const;
+  json::Object after_head(const CallableFunction& function) const;
   // At least one call.
   json::Object calls(std::span<const CallableFunction> functions, bool several) const;
   // Calls in text that is free up to the first mark.

@@ -219,7 +219,7 @@ Result<StepTimer::Timed> StepTimer::run(const StepShape& shape, int rounds, int 
     MOTLEY_TRY_VOID(step(shape, pages));
     MOTLEY_TRY_VOID(count_touched(shape, timed.touched));
   }
-  MOTLEY_TRY_VOID(runner_->let_go());
+  MOTLEY_TRY_VOID(runner_->release_adapters());
   MOTLEY_TRY_VOID(runner_->synchronize());
   return timed;
 }

@@ -67,7 +67,7 @@ CallInput::At CallInput::next(char c) {
     case At::value:
       return begin_value(c);
     case At::comma_or_end:
-      return behind_value(c);
+      return after_value(c);
     case At::text:
     case At::escape:
     case At::hex:
@@ -84,7 +84,7 @@ CallInput::At CallInput::next(char c) {
   }
 }
 
-CallInput::At CallInput::behind_value(char c) {
+CallInput::At CallInput::after_value(char c) {
   if (is_space(c)) return At::comma_or_end;
   if (c != ',') return close(c);
   return closing_.back() == '}' ? At::key : At::value;
@@ -149,7 +149,7 @@ CallInput::At CallInput::in_number(char c) {
   if (!ends_number()) return At::broken;
   // The next character shows that the number was complete.
   whole_ = passed_;
-  return behind_value(c);
+  return after_value(c);
 }
 
 }  // namespace motley::server

@@ -45,7 +45,7 @@ class CallInput {
   };
 
   At next(char c);
-  At behind_value(char c);
+  At after_value(char c);
   At begin_value(char c);
   At open(char closing);
   At close(char c);

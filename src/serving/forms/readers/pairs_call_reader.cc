@@ -26,15 +26,15 @@ struct MarkedWord {
   std::size_t bytes = 0;  // with the end of the mark
 };
 
-// Reads the word after the begin of a mark. `behind` is the end of the mark; if that is missing,
+// Reads the word after the begin of a mark. `after` is the end of the mark; if that is missing,
 // the word ends before `next` or with the line.
-std::optional<MarkedWord> read_word(std::string_view text, std::string_view behind,
+std::optional<MarkedWord> read_word(std::string_view text, std::string_view after,
                                     std::string_view next = {}) {
-  const std::size_t end = text.find(behind);
+  const std::size_t end = text.find(after);
   const std::size_t line = next.empty() ? text.find_first_of("\n<") : text.find(next);
   if (end == std::string_view::npos && line == std::string_view::npos) return std::nullopt;
   const bool closed = end <= line;
-  MarkedWord word{.name = {}, .bytes = closed ? end + behind.size() : line};
+  MarkedWord word{.name = {}, .bytes = closed ? end + after.size() : line};
   std::string_view inside = trimmed(text.substr(0, closed ? end : line));
   word.name = inside;
   if (inside.starts_with('"') || inside.starts_with('\'')) {
@@ -92,7 +92,7 @@ class PairsReader final : public SteppedCallReader {
 
   std::optional<MarkedWord> name_at(std::string_view text, bool last) const {
     if (!marks_.before_name.empty())
-      return read_word(text.substr(marks_.before_name.size()), marks_.behind_name);
+      return read_word(text.substr(marks_.before_name.size()), marks_.after_name);
     const std::size_t bytes = leading_name(text);
     if (bytes == text.size() && !last) return std::nullopt;
     return MarkedWord{.name = std::string(text.substr(0, bytes)), .bytes = bytes};
@@ -151,7 +151,7 @@ class PairsReader final : public SteppedCallReader {
   Begins value_follows(std::string_view text, bool last) const {
     if (marks_.before_value.empty()) return Begins::yes;
     const std::size_t value =
-        std::min(text.find(marks_.before_value), text.find(marks_.behind_value));
+        std::min(text.find(marks_.before_value), text.find(marks_.after_value));
     std::size_t end = std::string_view::npos;
     for (const std::string_view mark : outer_marks()) {
       if (!mark.empty()) end = std::min(end, text.find(mark));
@@ -216,9 +216,9 @@ class PairsReader final : public SteppedCallReader {
   }
 
   Progress read_key(std::string& held, bool last, ParsedOutput& output) {
-    const std::string_view behind = std::string_view(held).substr(marks_.before_key.size());
-    auto key = read_word(behind, marks_.behind_key, marks_.before_value);
-    if (!key && !last && behind.size() <= longest_word) return Progress::more;
+    const std::string_view after = std::string_view(held).substr(marks_.before_key.size());
+    auto key = read_word(after, marks_.after_key, marks_.before_value);
+    if (!key && !last && after.size() <= longest_word) return Progress::more;
     if (!key || key->name.empty()) return read_stray(held, last, output);
     std::size_t at = marks_.before_key.size() + key->bytes;
     if (!marks_.before_value.empty()) {
@@ -263,7 +263,7 @@ class PairsReader final : public SteppedCallReader {
   ValueEnd find_end(std::string_view held, bool last) {
     std::size_t from = searched_;
     for (;;) {
-      const std::size_t own = held.find(marks_.behind_value, from);
+      const std::size_t own = held.find(marks_.after_value, from);
       std::size_t at = std::min(held.find(marks_.before_key, from), own);
       for (const std::string_view mark : end_marks()) {
         if (!mark.empty()) at = std::min(at, held.find(mark, from));
@@ -271,7 +271,7 @@ class PairsReader final : public SteppedCallReader {
       if (at == std::string_view::npos) break;
       switch (ends_at(held, at, last)) {
         case Begins::yes:
-          return {at, at == own ? marks_.behind_value.size() : 0, true};
+          return {at, at == own ? marks_.after_value.size() : 0, true};
         case Begins::perhaps:
           searched_ = at;
           return {at, 0, false};
@@ -279,7 +279,7 @@ class PairsReader final : public SteppedCallReader {
           from = at + 1;
       }
     }
-    std::size_t begun = begun_tag(held, marks_.behind_value);
+    std::size_t begun = begun_tag(held, marks_.after_value);
     begun = std::max(begun, begun_tag(held, marks_.before_key));
     for (const std::string_view mark : end_marks()) {
       if (!mark.empty()) begun = std::max(begun, begun_tag(held, mark));
@@ -293,8 +293,8 @@ class PairsReader final : public SteppedCallReader {
   Begins ends_at(std::string_view held, std::size_t at, bool last) const {
     const std::string_view rest = held.substr(at);
     if (rest.starts_with(marks_.before_key)) return key_follows(held, at, last);
-    if (rest.starts_with(marks_.behind_value))
-      return goes_on(rest.substr(marks_.behind_value.size()), last);
+    if (rest.starts_with(marks_.after_value))
+      return goes_on(rest.substr(marks_.after_value.size()), last);
     for (const std::string_view mark : end_marks()) {
       if (!mark.empty() && rest.starts_with(mark)) return goes_on(rest.substr(mark.size()), last);
     }
@@ -304,9 +304,9 @@ class PairsReader final : public SteppedCallReader {
   // Whether the next argument's mark follows: with the name of a parameter, or on a line of its
   // own.
   Begins key_follows(std::string_view held, std::size_t at, bool last) const {
-    const std::string_view behind = held.substr(at + marks_.before_key.size());
-    const auto key = read_word(behind, marks_.behind_key, marks_.before_value);
-    if (!key) return last || behind.size() > longest_word ? Begins::no : Begins::perhaps;
+    const std::string_view after = held.substr(at + marks_.before_key.size());
+    const auto key = read_word(after, marks_.after_key, marks_.before_value);
+    if (!key) return last || after.size() > longest_word ? Begins::no : Begins::perhaps;
     const bool declared =
         !context_.tools.has(name_) || context_.tools.types_of(name_, key->name).has_value();
     // A preceding line end would still be in `held`.
@@ -325,7 +325,7 @@ class PairsReader final : public SteppedCallReader {
     std::size_t mark = next(marks_.before_key);
     for (const std::string_view each : outer_marks()) mark = std::min(mark, next(each));
     mark = std::min(mark, next(context_.form.call_begin));
-    const std::size_t own = next(marks_.behind_value);
+    const std::size_t own = next(marks_.after_value);
     if (own < mark) return Begins::no;
     if (mark != std::string_view::npos) return Begins::yes;
     return last ? Begins::yes : Begins::perhaps;

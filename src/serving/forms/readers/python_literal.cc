@@ -339,7 +339,7 @@ std::size_t LiteralExtent::take(std::string_view text) {
         break;
       case At::closed:
       case At::prefix:
-        take_behind_quote(byte);
+        take_after_quote(byte);
         break;
       case At::string:
       case At::triple_string:
@@ -375,7 +375,7 @@ void LiteralExtent::take_inside(char byte) {
   if (at_ == At::triple_string && closing_ == 3) at_ = At::outside;
 }
 
-void LiteralExtent::take_behind_quote(char byte) {
+void LiteralExtent::take_after_quote(char byte) {
   if (at_ == At::closed && byte != '\n' && spaces.find(byte) != std::string_view::npos) return;
   constexpr std::string_view signs = ",)]}:\n\"'";
   constexpr std::string_view prefixes = "rRuU";

@@ -40,7 +40,7 @@ class LiteralExtent {
 
   void take_outside(char byte);
   void take_inside(char byte);
-  void take_behind_quote(char byte);
+  void take_after_quote(char byte);
 
   At at_ = At::outside;
   char quote_ = 0;
