@@ -16,7 +16,7 @@ from torch import nn
 from . import randoms
 from .conventions import DOWN, GATE_UP, Experts, Halves, Tensors, read_standard
 from .models import embeddings, load
-from .spec import DTYPES, ModelSpec
+from .spec import DTYPES, ModelSpec, text_name
 
 GATE_UP_PARAMETER = "mlp.experts.gate_up_proj"
 DOWN_PARAMETER = "mlp.experts.down_proj"
@@ -82,7 +82,7 @@ def make(spec: ModelSpec, source: Source, base: Path, folder: Path) -> None:
     key = f"{spec.seed}/adapters/{source.name}"
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            value = _value(f"{key}/{name}", name, parameter, DTYPES[source.dtype])
+            value = _value(f"{key}/{text_name(name)}", name, parameter, DTYPES[source.dtype])
             if value is not None:
                 parameter.copy_(value)
             tied_copy = lora.get("ensure_weight_tying") and ".modules_to_save." in name

@@ -62,6 +62,13 @@ def _plain_mlps(name: str, parent: str, use_dora: bool = False) -> Source:
 
 _MIX = Mix("mix", (("attention", 0.6), ("experts", -1.3)))
 
+OTHER_PREFIX = "other-prefix"
+
+
+def _other_prefix(source: str) -> Rewritten:
+    """Trained on the text model and served with the multimodal one around it, or the other way round."""
+    return Rewritten(f"{source}_other_prefix", source, OTHER_PREFIX, c.other_prefix)
+
 
 def _v4_config(leaves: dict[str, str], parts: tuple[str, ...] = ("gate", "up", "down")) -> dict[str, object]:
     """What PEFT wrote on transformers v4, where every expert projection was a Linear."""
@@ -454,9 +461,19 @@ def _glm4_moe(spec: ModelSpec) -> list[Entry]:
     ]
 
 
+def _qwen3_5_moe(spec: ModelSpec) -> list[Entry]:
+    return [
+        _attention(spec, rank=3, alpha=2),
+        _experts(),
+        _MIX,
+        _other_prefix("attention"),
+        _other_prefix("experts"),
+    ]
+
+
 def _dense(spec: ModelSpec) -> list[Entry]:
     kinds = _dense_kinds(spec)
-    if spec.config.get("tie_word_embeddings"):
+    if spec.tied:
         kinds = [*(kind for kind in kinds if kind.name != "modules_to_save"), *_tied_modules_to_save()]
     mlp = {"r": 6, "lora_alpha": 3, "target_modules": ["gate_proj", "up_proj", "down_proj"]}
     return [
@@ -526,6 +543,8 @@ _BY_MODEL: dict[str, Callable[[ModelSpec], list[Entry]]] = {
     "gpt_oss": _gpt_oss,
     "glm4_moe": _glm4_moe,
     "glm4_moe_air": _few,
+    "qwen3_5_moe": _qwen3_5_moe,
+    "qwen3_5_moe_text": _qwen3_5_moe,
     "qwen3": _dense,
     "llama": _dense,
     "qwen3_moe_w4a16": _qwen3_moe_w4a16,

@@ -83,6 +83,20 @@ def _finish(source: Experts, written: Tensors) -> Tensors:
     return {name: tensor.contiguous() for name, tensor in (source.others | written).items()}
 
 
+TEXT_PREFIX, WRAPPED_PREFIX = f"{PREFIX}model.layers.", f"{PREFIX}model.language_model.layers."
+
+
+def other_prefix(source: Experts) -> Tensors:
+    """The names of the text model for those of the multimodal one around it, or the other way round."""
+    written: Tensors = {}
+    for name, tensor in flat(source, swapped=False, expert_major=False).items():
+        old, new = (TEXT_PREFIX, WRAPPED_PREFIX) if name.startswith(TEXT_PREFIX) else (WRAPPED_PREFIX, TEXT_PREFIX)
+        if not name.startswith(old):
+            raise AssertionError(f"{name} is in no layer")
+        written[new + name.removeprefix(old)] = tensor
+    return written
+
+
 def flat(source: Experts, swapped: bool, expert_major: bool) -> Tensors:
     """The standard names, with the in/out swap of older PEFT (2.3) or B columns e*r+k (2.5), or both (2.7)."""
     written: Tensors = {}

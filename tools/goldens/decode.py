@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from .spec import ModelSpec
+from .spec import ModelSpec, text_name
 
 # (layer, gate | up | down, expert) -> scale * B @ A, float32 [out,in]
 Deltas = dict[tuple[int, str, int], torch.Tensor]
@@ -37,8 +37,7 @@ def _scale(config: dict[str, Any], name: str, rank: int) -> float:
 def _shapes(spec: ModelSpec) -> dict[str, tuple[int, int]]:
     """(out, in) of the fused projections."""
     hidden = spec.config["hidden_size"]
-    inner = spec.config.get("moe_intermediate_size", spec.config["intermediate_size"])
-    return {"gate_up": (2 * inner, hidden), "down": (hidden, inner)}
+    return {"gate_up": (2 * spec.inner, hidden), "down": (hidden, spec.inner)}
 
 
 def _halves(spec: ModelSpec, gate_up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -145,4 +144,10 @@ def disagreement(a: Deltas, b: Deltas) -> float:
     """The largest difference; infinite if they adapt different experts."""
     if a.keys() != b.keys():
         return float("inf")
-    return max((a[key] - b[key]).abs().max().item() for key in a)
+    return max(((a[key] - b[key]).abs().max().item() for key in a), default=0.0)
+
+
+def plain_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """All that is not of experts, by the text model's names."""
+    tensors = load_file(folder / "adapter_model.safetensors")
+    return {text_name(name): tensor for name, tensor in tensors.items() if not _EXPERT_SIDE.fullmatch(name)}

@@ -1,15 +1,20 @@
 """The tiny base models: their configs, their random weights, and how they are stored and loaded."""
 
+import json
+import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from . import randoms
 from .configs import DEEPSEEK, GLM4, MIXTRAL, MLA_Q, MLA_QA, qwen3_moe, yarn
+from .delta_models import DELTA
 from .quantised_models import QUANTISED
-from .spec import DTYPES, VOCAB_SIZE, ModelSpec
+from .spec import DTYPES, VOCAB_SIZE, ModelSpec, text_name
 
 MODELS = [
     ModelSpec("qwen3_moe", "qwen3_moe", qwen3_moe(), dtype="F32", experts=5),
@@ -188,20 +193,28 @@ MODELS = [
         },
         dtype="F32",
     ),
+    *DELTA,
     *QUANTISED,
 ]
 
 
 def _value(spec: ModelSpec, name: str, shape: torch.Size) -> torch.Tensor:
     """What a parameter holds: layers answer with values near 1, logits spread over a few units."""
-    key = f"{spec.seed}/{name}"
-    dtype = DTYPES[spec.dtype]
+    key = f"{spec.seed}/{text_name(name)}"
+    dtype = spec.dtype_of(name) if spec.exact_float32 else DTYPES[spec.dtype]
     path, _, kind = name.rpartition(".")
     module = path.rpartition(".")[2] if kind in ("weight", "bias") else kind
     if module == "e_score_correction_bias":
         return randoms.normal(key, shape, 0.08, torch.float32)
     if module == "sinks":
         return randoms.normal(key, shape, 1.0, dtype)
+    if module == "A_log":  # what a token leaves of the state is between a fifth and nearly all
+        return randoms.normal(key, shape, 1.0, dtype, mean=math.log(0.12))
+    if module == "dt_bias":
+        return randoms.normal(key, shape, 0.5, dtype, mean=0.5)
+    if spec.norms_add_one and module.endswith("norm") and not name.endswith("linear_attn.norm.weight"):
+        high = 1.0 if module in ("q_norm", "k_norm") else 0.5
+        return randoms.uniform(key, shape, high - 1.0, high, dtype)
     if module in ("q_norm", "k_norm"):
         return randoms.uniform(key, shape, 0.7, 2.0, dtype)
     if module.endswith("norm"):
@@ -210,7 +223,7 @@ def _value(spec: ModelSpec, name: str, shape: torch.Size) -> torch.Tensor:
         return randoms.normal(key, shape, 0.5, dtype)
     if module == "embed_tokens":
         return embeddings(key, shape, spec)
-    gains = {"lm_head": 2.0, "gate": 1.5, "router": 1.5, "q_proj": 1.3, "k_proj": 1.3}
+    gains = {"lm_head": 2.0, "gate": 1.5, "router": 1.5, "q_proj": 1.3, "k_proj": 1.3, "conv1d": 1.5}
     transposed = spec.family == "gpt_oss" and len(shape) == 3  # [E,in,out]
     fan_in = shape[1] if transposed else shape[-1]
     return randoms.normal(key, shape, gains.get(module, 1.0) / fan_in**0.5, dtype)
@@ -218,22 +231,25 @@ def _value(spec: ModelSpec, name: str, shape: torch.Size) -> torch.Tensor:
 
 def embeddings(key: str, shape: torch.Size, spec: ModelSpec) -> torch.Tensor:
     """Smaller where they are the head too, or one token would take all the probability."""
-    std = 0.25 if spec.config.get("tie_word_embeddings") else 1.0
+    std = 0.25 if spec.tied else 1.0
     return randoms.normal(key, shape, std, DTYPES[spec.dtype])
 
 
 def build(spec: ModelSpec) -> PreTrainedModel:
     """The model in float32, with every parameter and buffer of the checkpoint random."""
-    config = AutoConfig.for_model(
-        spec.family,
-        vocab_size=VOCAB_SIZE,
-        max_position_embeddings=64,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-        **spec.config,
-    )
-    model = AutoModelForCausalLM.from_config(config).float()
+    text = {
+        "vocab_size": VOCAB_SIZE,
+        "max_position_embeddings": spec.positions,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    } | spec.config
+    if spec.wrapper is None:
+        config = AutoConfig.for_model(spec.family, **text)
+        model = AutoModelForCausalLM.from_config(config).float()
+    else:
+        config = AutoConfig.for_model(spec.family, text_config=text, **spec.wrapper)
+        model = AutoModelForImageTextToText.from_config(config).float()
     state = model.state_dict()
     tied = bool(config.tie_word_embeddings)
     with torch.no_grad():
@@ -253,13 +269,26 @@ def save(spec: ModelSpec, folder: Path) -> None:
                 buffer.data = _value(spec, name, buffer.shape)
     sharding = {"max_shard_size": spec.max_shard_bytes} if spec.max_shard_bytes else {}
     model.save_pretrained(folder, save_original_format=not spec.fused, **sharding)
+    if spec.float32 or spec.left_aside:
+        _as_released(spec, folder / "model.safetensors")
+
+
+def _as_released(spec: ModelSpec, file: Path) -> None:
+    """A release has float32 among its tensors and layers of other models beside them, which transformers writes not."""
+    tensors = load_file(file)
+    for name, tensor in tensors.items():
+        if spec.dtype_of(name) != tensor.dtype:
+            tensors[name] = _value(spec, name, tensor.shape)
+    for name, shape in (spec.left_aside(spec) if spec.left_aside else {}).items():
+        tensors[name] = _value(spec, name, torch.Size(shape)).to(spec.dtype_of(name))
+    save_file(dict(sorted(tensors.items())), file, metadata={"format": "pt"})
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The stored model, computed in that type by the plain loops of transformers."""
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
-    )
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    kind = AutoModelForImageTextToText if "text_config" in config else AutoModelForCausalLM
+    model = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
     return model.eval()
 
 

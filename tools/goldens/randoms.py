@@ -13,9 +13,9 @@ def generator(key: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "little")))
 
 
-def normal(key: str, shape: Sequence[int], std: float, dtype: torch.dtype) -> torch.Tensor:
+def normal(key: str, shape: Sequence[int], std: float, dtype: torch.dtype, mean: float = 0.0) -> torch.Tensor:
     """Normal values as float32, rounded so that `dtype` holds them exactly."""
-    return _rounded(generator(key).standard_normal(tuple(shape)) * std, dtype)
+    return _rounded(generator(key).standard_normal(tuple(shape)) * std + mean, dtype)
 
 
 def uniform(key: str, shape: Sequence[int], low: float, high: float, dtype: torch.dtype) -> torch.Tensor:

@@ -52,7 +52,7 @@ def _q_rows(spec: ModelSpec) -> int:
 
 
 def _inner(spec: ModelSpec) -> int:
-    return spec.config.get("moe_intermediate_size", spec.config["intermediate_size"])
+    return spec.inner
 
 
 def _sound(spec: ModelSpec) -> Tensors:

@@ -47,11 +47,14 @@ def _base_changes(model: nn.Module, spec: ModelSpec) -> Iterator[Change]:
     buffers = [(n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     for name, tensor in [*model.named_parameters(), *buffers]:
         data = tensor.data
+        if ".visual." in name:
+            continue
         if ".experts." in name:
             for view in _expert_views(name, data, spec):
                 yield partial(_zero, view)
         elif "norm" in name:
-            yield partial(_replace, data, torch.ones_like(data))
+            adds_one = spec.norms_add_one and not name.endswith("linear_attn.norm.weight")
+            yield partial(_replace, data, torch.zeros_like(data) if adds_one else torch.ones_like(data))
         elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
             yield partial(_replace, data, data.roll(1, 0))
         else:

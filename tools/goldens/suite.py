@@ -17,9 +17,9 @@ import torch
 import transformers
 from torch import nn
 
-from . import decode, decided, models, quantised, randoms, refused, rounded, scoring, sensitivity
+from . import decode, decided, long_lines, models, quantised, randoms, recurrent, refused, rounded, scoring, sensitivity
 from .adapters import Rewritten, Source, make, merged, open_with_peft, rewrite
-from .catalog import Mix, entries
+from .catalog import OTHER_PREFIX, Mix, entries
 from .methods.scheme import Rounding, Scheme
 from .spec import ModelSpec
 
@@ -79,10 +79,13 @@ def _trial(model: nn.Module, config: Any, seed: str, every_expert: bool) -> Resu
         greedy = scoring.greedy(model, prompts[1])
     if greedy.gap < scoring.MIN_GREEDY_GAP or min(trace.router_gap, trace.group_gap) < scoring.MIN_ROUTER_GAP:
         return None
+    if recurrent.delta_nets(model) and recurrent.rounding(model, lines) > recurrent.MAX_ROUNDING:
+        return None
     return Result(prompts, seed, lines, greedy, trace.router_gap, trace.group_gap)
 
 
 def _experts(config: Any) -> int:
+    config = config.get_text_config()
     names = ("num_local_experts", "num_experts", "n_routed_experts")
     return next(getattr(config, name) for name in names if getattr(config, name, None))
 
@@ -117,6 +120,8 @@ class Maker:
         self.cases: list[dict[str, Any]] = []
         self.decided: dict[str, list[dict[str, Any]]] = {}  # by source or mix, until a case has its name
         self.decided_lines: list[str] = []
+        self.long: list[str] = []  # lines of longer prompts
+        self.long_moves: dict[str, float] = {}
 
     def run(self) -> None:
         models.clear(self.folder)
@@ -133,6 +138,8 @@ class Maker:
             else:
                 self._mix(entry)
         (self.folder / "decided.jsonl").write_text("".join(self.decided_lines))
+        if self.long:
+            (self.folder / long_lines.FILE).write_text("".join(self.long))
         self._write_golden(refused.make_all(self.spec, self.folder / "adapters"))
 
     def _quantise(self, scheme: Scheme) -> None:
@@ -154,6 +161,16 @@ class Maker:
     def _draw_decided(self, case: str, model: nn.Module) -> None:
         self.decided[case] = decided.draw(model, f"{self.spec.seed}/decided/{case}")
 
+    def _draw_long(self, adapter: str | None, model: nn.Module) -> None:
+        """Longer prompts for the base, and for the adapters that the model has them for."""
+        if self.spec.long_adapters is None or (adapter and adapter not in self.spec.long_adapters):
+            return
+        lengths = long_lines.ADAPTER_LENGTHS if adapter else long_lines.LENGTHS
+        lines = long_lines.draw(model, f"{self.spec.seed}/long/{adapter or 'base'}", lengths)
+        self.long += [json.dumps({"adapter": adapter} | long_lines.record(line)) + "\n" for line in lines]
+        if adapter is None:
+            self.long_moves = long_lines.moves(model, lines)
+
     def _twin(self, case: str) -> str | None:
         return f"{self.spec.twin}/{case}" if self.spec.twin else None
 
@@ -164,6 +181,7 @@ class Maker:
 
         self.results["base"] = _draw(copy.deepcopy(self.base), self._key("base"), enough, every_expert=True)
         self._draw_decided("base", self.base)
+        self._draw_long(None, self.base)
         self._add_case("base", "base", {"adapter": None}, convention=None, same_as=self._twin("base"))
 
     def _source(self, source: Source) -> None:
@@ -185,6 +203,7 @@ class Maker:
         self.results[source.name] = _draw(model, self._key(source.name), enough, source.on_experts)
         self._draw_decided(source.name, model)
         if source.published:
+            self._draw_long(source.name, model)
             self.first_case[source.name] = source.name
             self._add_case(
                 source.name,
@@ -208,6 +227,8 @@ class Maker:
         )
         if difference > 1e-6:
             raise AssertionError(f"{self.spec.name}/{entry.name}: its deltas differ by {difference} from the source's")
+        if entry.convention == OTHER_PREFIX:
+            self._same_plain_tensors(self._adapter_folder(source), folder)
         result = self.results[source.name]
         if entry.peft_reads:
             model = open_with_peft(self.plain, folder)
@@ -227,6 +248,11 @@ class Maker:
             load=entry.load,
             note=entry.note,
         )
+
+    def _same_plain_tensors(self, one: Path, other: Path) -> None:
+        left, right = decode.plain_tensors(one), decode.plain_tensors(other)
+        if left.keys() != right.keys() or not all(torch.equal(left[name], right[name]) for name in left):
+            raise AssertionError(f"{other}: other tensors than in {one}")
 
     def _mix(self, mix: Mix) -> None:
         model = merged(self.plain, [(self.folder / "adapters" / name, scale) for name, scale in mix.parts])
@@ -290,6 +316,7 @@ class Maker:
             "experts": "fused" if self.spec.fused or self.spec.family == "gpt_oss" else "per-expert",
             "tolerance": 2e-4,
             **self._round_inputs(),
+            **({"long": {"file": long_lines.FILE, "moves": self.long_moves}} if self.long else {}),
             "cases": self.cases,
             "refused": list(refusals),
         }
