@@ -539,8 +539,8 @@ struct AdapterTable;  // adapters.h
 
 struct RecurrenceTable;  // recurrence.h
 
-// Every device fills every entry, but `recurrence`. The streams of calls are those that on()
-// returns.
+// Every device fills every entry that is not said to be a device's. The streams of calls are those
+// that on() returns.
 struct ElementaryTable {
   void (*rms_norm)(const RmsNorm&, StreamHandle) = nullptr;
   void (*add)(const Add&, StreamHandle) = nullptr;
@@ -576,7 +576,7 @@ struct ElementaryTable {
   void (*input_maxima)(const FindInputMaxima&, StreamHandle) = nullptr;
   // For devices whose kernels read adapters from tables; null on the CPU.
   const AdapterTable* adapters = nullptr;
-  // For layers with a state for each sequence; null: this device has no kernels for them.
+  // For layers with a state for each sequence.
   const RecurrenceTable* recurrence = nullptr;
   // For devices whose products take x as it is; null on the CPU, whose products round it as their
   // weights say.

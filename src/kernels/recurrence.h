@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/number_types.h"
 #include "kernels/elementary.h"
 
 // Layers that keep a state of fixed size for each sequence: delta nets, state spaces, short
@@ -23,7 +24,7 @@ static_assert(state_log_rows >= state_page + 2 * max_uncertain_rows);
 
 // Where a state stands after a step whose first row has position `start` and of whose rows so many
 // will not be taken back.
-constexpr std::int64_t anchor_after(std::int64_t start, std::int64_t certain) {
+constexpr MOTLEY_HOST_DEVICE std::int64_t anchor_after(std::int64_t start, std::int64_t certain) {
   return (start + certain) / state_page * state_page;
 }
 
@@ -36,21 +37,22 @@ struct StateSteps {
 };
 
 // What one layer's recurrence keeps. Pointers are to slot 0; slot s of each array is
-// s * slot_stride numbers further on, because a slot has the arrays of all layers side by side.
+// 4 * s * slot_stride bytes further on, because a slot has the arrays of all layers side by side.
 struct RecurrenceMemory {
-  float* anchors = nullptr;  // [value_heads, key_width, value_width]
-  float* keys = nullptr;     // [state_log_rows, key_heads, key_width]
-  float* updates = nullptr;  // [state_log_rows, value_heads, value_width]
-  float* decays = nullptr;   // [state_log_rows, value_heads, 1 or key_width]
-  std::int64_t slot_stride = 0;
+  float* anchors = nullptr;      // [value_heads, key_width, value_width]
+  void* keys = nullptr;          // [state_log_rows, key_heads, key_width]
+  DType key_type = DType::f32;   // or bf16: every row reads keys that are rounded to it
+  float* updates = nullptr;      // [state_log_rows, value_heads, value_width]
+  float* decays = nullptr;       // [state_log_rows, value_heads, 1 or key_width]
+  std::int64_t slot_stride = 0;  // in float32 numbers
 };
 
 inline constexpr std::int64_t max_key_width = 256;
 
 // For each value head, S of [key_width, value_width] from row to row:
 //   S = e^g S;  u = beta (v - S^T k), or v without beta;  S = S + k u^T;  out = S^T q.
-// Value head h uses key head h / (value_heads / key_heads). Everything is float32; the heads of a
-// row lie side by side.
+// Value head h uses key head h / (value_heads / key_heads). Everything is float32, but for the
+// log's keys; the heads of a row lie side by side.
 struct Recur {
   std::int64_t key_heads = 0;
   std::int64_t value_heads = 0;
@@ -71,6 +73,7 @@ struct Recur {
   std::int64_t out_stride = 0;
   StateSteps steps{};
   RecurrenceMemory memory{};
+  bool exact = true;  // as in GemmTile
 };
 
 inline constexpr std::int64_t max_taps = 8;
@@ -83,8 +86,10 @@ static_assert(state_page >= max_taps - 1);
 
 // What one layer's convolution keeps, as RecurrenceMemory.
 struct ConvolutionMemory {
-  float* inputs = nullptr;   // the log: [convolution_log_rows, channels]
-  float* history = nullptr;  // [taps - 1, channels]: the rows before the anchor
+  void* inputs = nullptr;   // the log: [convolution_log_rows, channels]
+  void* history = nullptr;  // [taps - 1, channels]: the rows before the anchor
+  // Of both, or bf16: every row reads inputs that are rounded to it, also its own.
+  DType type = DType::f32;
   std::int64_t slot_stride = 0;
 };
 

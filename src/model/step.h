@@ -39,7 +39,7 @@ inline constexpr std::size_t keys_cache = 0;
 inline constexpr std::size_t values_cache = 1;
 
 // What a layer keeps for each sequence (docs/design/state.md): a recurrence, a convolution, both or
-// nothing. Numbers are f32.
+// nothing. States, updates and decays are f32.
 struct StateShape {
   std::int64_t key_heads = 0;  // 0: no recurrence
   std::int64_t value_heads = 0;
@@ -48,6 +48,8 @@ struct StateShape {
   bool decay_by_key = false;  // a decay for each row of a head's state
   std::int64_t channels = 0;  // of the convolution; 0: there is none
   std::int64_t taps = 0;
+  DType key_type = DType::f32;    // of the keys in the log, f32 or bf16
+  DType input_type = DType::f32;  // of what the convolution keeps, f32 or bf16
 
   bool empty() const { return key_heads == 0 && channels == 0; }
 };

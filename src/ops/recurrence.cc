@@ -60,7 +60,8 @@ void recur(const Context& context, const PagedRows& rows, const StateRows& state
                              .out = call.out.data<float>(),
                              .out_stride = call.out.stride(0),
                              .steps = steps_of(rows, states, call.out.dim(0)),
-                             .memory = layer.recurrence},
+                             .memory = layer.recurrence,
+                             .exact = context.exact},
                             context.stream);
 }
 

@@ -27,8 +27,8 @@ SlotLayout lay_out(std::span<const StateShape> shapes) {
   constexpr std::int64_t rows = kernels::state_log_rows;
   SlotLayout layout{.layers = std::vector<Offsets>(shapes.size())};
   std::int64_t end = 0;
-  const auto place = [&end](std::int64_t numbers) {
-    const std::int64_t bytes = numbers * static_cast<std::int64_t>(sizeof(float));
+  const auto place = [&end](std::int64_t numbers, DType type = DType::f32) {
+    const std::int64_t bytes = *bytes_of(type, numbers);
     const std::int64_t at = end;
     end += (bytes + alignment - 1) / alignment * alignment;
     return at;
@@ -38,18 +38,20 @@ SlotLayout lay_out(std::span<const StateShape> shapes) {
     Offsets& layer = layout.layers[i];
     if (shape.key_heads > 0)
       layer.anchors = place(shape.value_heads * shape.key_width * shape.value_width);
-    if (shape.channels > 0) layer.history = place((shape.taps - 1) * shape.channels);
+    if (shape.channels > 0)
+      layer.history = place((shape.taps - 1) * shape.channels, shape.input_type);
   }
   layout.snapshot = end;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const StateShape& shape = shapes[i];
     Offsets& layer = layout.layers[i];
     if (shape.key_heads > 0) {
-      layer.keys = place(rows * shape.key_heads * shape.key_width);
+      layer.keys = place(rows * shape.key_heads * shape.key_width, shape.key_type);
       layer.updates = place(rows * shape.value_heads * shape.value_width);
       layer.decays = place(rows * shape.value_heads * (shape.decay_by_key ? shape.key_width : 1));
     }
-    if (shape.channels > 0) layer.inputs = place(kernels::convolution_log_rows * shape.channels);
+    if (shape.channels > 0)
+      layer.inputs = place(kernels::convolution_log_rows * shape.channels, shape.input_type);
   }
   layout.slot = end;
   return layout;
@@ -85,15 +87,19 @@ Result<StateMemory> StateMemory::create(tensor::Device& device, std::span<const 
     return offset ? reinterpret_cast<float*>(memory.memory_.data() + *offset) : nullptr;
   };
   const std::int64_t stride = layout.slot / static_cast<std::int64_t>(sizeof(float));
-  for (const Offsets& layer : layout.layers)
-    memory.layers_.push_back(
-        {.recurrence = {.anchors = at(layer.anchors),
-                        .keys = at(layer.keys),
-                        .updates = at(layer.updates),
-                        .decays = at(layer.decays),
-                        .slot_stride = stride},
-         .convolution = {
-             .inputs = at(layer.inputs), .history = at(layer.history), .slot_stride = stride}});
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const Offsets& layer = layout.layers[i];
+    memory.layers_.push_back({.recurrence = {.anchors = at(layer.anchors),
+                                             .keys = at(layer.keys),
+                                             .key_type = shapes[i].key_type,
+                                             .updates = at(layer.updates),
+                                             .decays = at(layer.decays),
+                                             .slot_stride = stride},
+                              .convolution = {.inputs = at(layer.inputs),
+                                              .history = at(layer.history),
+                                              .type = shapes[i].input_type,
+                                              .slot_stride = stride}});
+  }
   return memory;
 }
 

@@ -48,13 +48,13 @@ class StateMemories : public testing::Test {
       EXPECT_EQ(convolution.slot_stride, stride);
       if (shape.key_heads > 0) {
         visit(recurrence.anchors, shape.value_heads * shape.key_width * shape.value_width, true);
-        visit(recurrence.keys, 32 * shape.key_heads * shape.key_width, false);
+        visit(static_cast<float*>(recurrence.keys), 32 * shape.key_heads * shape.key_width, false);
         visit(recurrence.updates, 32 * shape.value_heads * shape.value_width, false);
         visit(recurrence.decays, 32 * shape.value_heads * (shape.decay_by_key ? 4 : 1), false);
       }
       if (shape.channels > 0) {
-        visit(convolution.inputs, 16 * shape.channels, false);
-        visit(convolution.history, 3 * shape.channels, true);
+        visit(static_cast<float*>(convolution.inputs), 16 * shape.channels, false);
+        visit(static_cast<float*>(convolution.history), 3 * shape.channels, true);
       }
     }
   }
@@ -88,6 +88,20 @@ TEST_F(StateMemories, GiveEachLayerWhatItKeeps) {
                  2 * aligned(32 * 4) + aligned(32 * 2) + aligned(16 * 7)));
   EXPECT_EQ(static_cast<std::int64_t>(memory.memory().size()),
             3 * StateMemory::slot_bytes(shapes) + 2 * StateMemory::snapshot_bytes(shapes));
+}
+
+TEST_F(StateMemories, KeepKeysAndInputsInTheirTypes) {
+  std::array<model::StateShape, 3> narrow = shapes;
+  narrow[0].key_type = DType::bf16;
+  narrow[2].input_type = DType::bf16;
+  const StateMemory halves = StateMemory::create(device, narrow, {.slots = 1}).value();
+  EXPECT_EQ(halves.layers()[0].recurrence.key_type, DType::bf16);
+  EXPECT_EQ(halves.layers()[2].recurrence.key_type, DType::f32);
+  EXPECT_EQ(halves.layers()[2].convolution.type, DType::bf16);
+  EXPECT_EQ(StateMemory::snapshot_bytes(shapes) - StateMemory::snapshot_bytes(narrow),
+            4 * aligned(3 * 7) - 2 * 128);
+  EXPECT_EQ(StateMemory::slot_bytes(shapes) - StateMemory::slot_bytes(narrow),
+            4 * (aligned(32 * 6) - aligned(32 * 6 / 2) + aligned(16 * 7) - aligned(16 * 7 / 2)));
 }
 
 // Every array of every slot is aligned, and what snapshots hold is one run of memory.

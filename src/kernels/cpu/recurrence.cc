@@ -40,7 +40,8 @@ void store_keys(const Recur& p, std::int64_t sequence) {
   const std::int64_t start = rows.positions[first];
   const std::int64_t width = p.key_heads * p.key_width;
   const std::int64_t kept = std::max(start, anchor_after(start, p.steps.certain[sequence]));
-  float* const log = p.memory.keys + p.steps.slots[sequence] * p.memory.slot_stride;
+  float* const log =
+      static_cast<float*>(p.memory.keys) + p.steps.slots[sequence] * p.memory.slot_stride;
   for (std::int64_t position = kept; position < start + count; ++position) {
     std::copy_n(p.k + (first + position - start) * p.k_stride, width,
                 log + position % state_log_rows * width);
@@ -52,6 +53,7 @@ void store_keys(const Recur& p, std::int64_t sequence) {
 void recur(const Recur& p, StreamHandle stream, InstructionSet set) {
   MOTLEY_CHECK(p.key_width <= max_key_width && p.value_heads % p.key_heads == 0,
                "heads that a state can have");
+  MOTLEY_CHECK(p.memory.key_type == DType::f32, "a log in float32");
   check(p.steps);
   for_tasks(stream, p.steps.rows.count * p.value_heads, [&](std::int64_t task) {
     loops(set).recur(p, task / p.value_heads, task % p.value_heads);
@@ -62,6 +64,7 @@ void recur(const Recur& p, StreamHandle stream, InstructionSet set) {
 void convolve(const Convolve& p, StreamHandle stream, InstructionSet set) {
   constexpr std::int64_t channels_a_task = 256;
   MOTLEY_CHECK(p.taps >= 1 && p.taps <= max_taps, "taps that a log can have");
+  MOTLEY_CHECK(p.memory.type == DType::f32, "a log in float32");
   check(p.steps);
   const std::int64_t blocks = (p.channels + channels_a_task - 1) / channels_a_task;
   for_tasks(stream, p.steps.rows.count * blocks, [&](std::int64_t task) {

@@ -88,7 +88,8 @@ void find_rows(const Recur& p, const Head& at, const float* (&decays)[state_page
     page.updates[t] = p.memory.updates + slot + value_head * p.value_width;
     float* const decay = p.memory.decays + slot + value_head * decay_width;
     if (t < page.old) {
-      page.keys[t] = p.memory.keys + slot + (logged * p.key_heads + key_head) * p.key_width;
+      page.keys[t] = static_cast<const float*>(p.memory.keys) + slot +
+                     (logged * p.key_heads + key_head) * p.key_width;
       decays[t] = decay;
       continue;
     }
@@ -307,12 +308,12 @@ void convolve(const Convolve& p, std::int64_t sequence, std::int64_t begin, std:
   const std::int64_t slot = p.steps.slots[sequence] * p.memory.slot_stride;
   const std::int64_t anchor = p.steps.anchors[sequence];
   const std::int64_t next_anchor = anchor_after(start, p.steps.certain[sequence]);
-  float* const log = p.memory.inputs + slot;
+  float* const log = static_cast<float*>(p.memory.inputs) + slot;
   const auto logged = [&](std::int64_t position) {
     return log + position % convolution_log_rows * p.channels;
   };
   const auto before_anchor = [&](std::int64_t rows) {
-    return p.memory.history + slot + (p.taps - 1 - rows) * p.channels;
+    return static_cast<float*>(p.memory.history) + slot + (p.taps - 1 - rows) * p.channels;
   };
   const auto input = [&](std::int64_t position) -> const float* {
     if (position >= start) return p.x + (first + position - start) * p.x_stride;

@@ -8,6 +8,7 @@
 #include "kernels/cuda/experts/plan.h"
 #include "kernels/cuda/linear/dense_kernels.h"
 #include "kernels/cuda/linear/library.h"
+#include "kernels/cuda/recurrence/recurrence.h"
 #include "kernels/cuda/sampling/sampling.h"
 #include "kernels/cuda/tuned_thresholds.h"
 
@@ -39,6 +40,7 @@ Result<std::unique_ptr<Device>> Device::open(int index, const Tuning* tuning) {
   MOTLEY_TRY(device->experts_, grouped::PreparedKernels::prepare());
   MOTLEY_TRY_VOID(prepare_dense());
   MOTLEY_TRY_VOID(prepare_norm_and_route());
+  MOTLEY_TRY_VOID(prepare_recurrence());
   MOTLEY_TRY_VOID(prepare_sampling());
   return device;
 }

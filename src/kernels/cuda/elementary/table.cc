@@ -4,6 +4,7 @@
 #include "kernels/cuda/elementary/elementary.h"
 #include "kernels/cuda/elementary/router.h"
 #include "kernels/cuda/primitives/device.h"
+#include "kernels/cuda/recurrence/recurrence.h"
 #include "kernels/cuda/sampling/sampling.h"
 
 namespace motley::kernels {
@@ -39,6 +40,7 @@ constexpr ElementaryTable functions{
     .count_tokens = cuda::count_tokens,
     .input_maxima = cuda::input_maxima,
     .adapters = &cuda::adapter_table,
+    .recurrence = &cuda::recurrence_table,
     .arrange_inputs = cuda::arrange_inputs,
     .norm_inputs = cuda::norm_inputs,
 };

@@ -3,23 +3,25 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/test_recurrence.h"
+#include "recurrence/world.h"
 
 // The laws of a recurrent state: the bits of a row do not depend on where its prompt was cut, on
 // rows that were taken back, on what stands beside it, or on whether its state was forked or came
 // from a snapshot.
-namespace motley::kernels::cpu {
+namespace motley::recurrence_tests {
 namespace {
 
-class RecurrenceLaws : public testing::TestWithParam<Mixer> {
+using kernels::max_uncertain_rows;
+
+class RecurrenceLaws : public testing::TestWithParam<Layer> {
  protected:
   static constexpr std::int64_t length = 150;
 
-  const Mixer& mixer() const { return GetParam(); }
-  InstructionSet set() const { return available_instruction_sets().back(); }
+  const Mixer& mixer() const { return GetParam().mixer; }
+  const Form& form() const { return GetParam().form; }
 
   Outputs whole(const InputRows& rows, std::int64_t count) const {
-    Slots slots(mixer(), 1, set());
+    Slots slots(mixer(), form(), 1);
     Place place;
     return slots.step({{&place, &rows, count}});
   }
@@ -40,15 +42,15 @@ class RecurrenceLaws : public testing::TestWithParam<Mixer> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Mixers, RecurrenceLaws, testing::ValuesIn(mixers()),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Layers, RecurrenceLaws, testing::ValuesIn(layers()),
+                         [](const auto& test) { return name_of(test.param); });
 
 TEST_P(RecurrenceLaws, APromptMayBeCutAnywhere) {
   const InputRows rows = make_rows(mixer(), length, 1);
   const Outputs expected = whole(rows, length);
   for (const int most : {1, 3, 17, 70}) {
     Numbers numbers(static_cast<std::uint64_t>(most));
-    Slots slots(mixer(), 1, set());
+    Slots slots(mixer(), form(), 1);
     Place place;
     while (place.length < length) {
       const std::int64_t from = place.length;
@@ -66,7 +68,7 @@ TEST_P(RecurrenceLaws, ARowThatWasVerifiedHasTheBitsOfADecodedOne) {
   const InputRows rows = make_rows(mixer(), length, 2);
   const Outputs expected = whole(rows, length);
   Numbers numbers(3);
-  Slots slots(mixer(), 1, set());
+  Slots slots(mixer(), form(), 1);
   Place place;
   while (place.length < length - 40) {
     const std::int64_t from = place.length;
@@ -96,7 +98,7 @@ TEST_P(RecurrenceLaws, AForkHasTheBitsOfBoth) {
     copy_rows(one, 0, common, two);
     const Outputs expected_one = whole(one, length);
     const Outputs expected_two = whole(two, length);
-    Slots slots(mixer(), 3, set());
+    Slots slots(mixer(), form(), 3);
     Place first{.slot = 2};
     slots.step({{&first, &one, common - 1}});
     slots.step({{&first, &one, 1}});
@@ -122,7 +124,7 @@ TEST_P(RecurrenceLaws, AForkHasTheBitsOfBoth) {
 TEST_P(RecurrenceLaws, AForkFarBehindTheAnchorHasTheBitsOfBoth) {
   const InputRows rows = make_rows(mixer(), length, 9);
   const Outputs expected = whole(rows, length);
-  Slots slots(mixer(), 2, set());
+  Slots slots(mixer(), form(), 2);
   Place first{.slot = 1};
   slots.step({{&first, &rows, 46}});
   slots.step({{&first, &rows, 1 + max_uncertain_rows, max_uncertain_rows}});
@@ -144,7 +146,7 @@ TEST_P(RecurrenceLaws, ASnapshotIsTheAnchor) {
   const InputRows rows = make_rows(mixer(), length, 6);
   const Outputs expected = whole(rows, length);
   Numbers numbers(7);
-  Slots slots(mixer(), 2, set());
+  Slots slots(mixer(), form(), 2);
   Place place{.slot = 1};
   while (place.length < length - 12) {
     const std::int64_t from = place.length;
@@ -174,7 +176,7 @@ TEST_P(RecurrenceLaws, WhatStandsBesideARowChangesNothing) {
     expected.push_back(whole(rows.back(), length));
   }
   Numbers numbers(8);
-  Slots slots(mixer(), 4, set());
+  Slots slots(mixer(), form(), 4);
   std::vector<Place> places(4);
   for (std::size_t i = 0; i < places.size(); ++i) places[i].slot = static_cast<std::int32_t>(3 - i);
   for (int round = 0; round < 30; ++round) {
@@ -198,4 +200,4 @@ TEST_P(RecurrenceLaws, WhatStandsBesideARowChangesNothing) {
 }
 
 }  // namespace
-}  // namespace motley::kernels::cpu
+}  // namespace motley::recurrence_tests
