@@ -18,7 +18,7 @@
 #include "server/api/suggestions.h"
 #include "server/generation.h"
 #include "server/handover.h"
-#include "server/http/body_coding.h"
+#include "server/http/wire/body_coding.h"
 #include "server/on_workers.h"
 #include "server/playground.h"
 #include "server/routes/plain_path.h"

@@ -1,15 +1,24 @@
 # Shows that the folders of a module stand in the order that it declares: a file includes headers of its folder and of
 # folders listed before it, never of later ones. Tests and their headers (*_test.cc, test_*.h) may include any. Then plants
-# every wrong include there is, and sees it found. Run by ctest with -DSOURCES=<root>/src -DSCRATCH=... and for every
+# every wrong include there is, and sees it found. A folder in a folder may be declared too (http/wire); one that is not
+# belongs to the folder around it. Run by ctest with -DSOURCES=<root>/src -DSCRATCH=... and for every
 # module of -DMODULES (comma-separated) -DFOLDERS_<name>=<its folders, the lowest first; . is the module's folder itself>
 
-# Sets `result` to the folder of a file of a module.
-function(folder_of file result)
+# Sets `result` to the folder of a file of a module: the innermost one of `folders` that holds it, else the outermost.
+function(folder_of file folders result)
+  set(folder .)
   if(file MATCHES "^([^/]+)/")
     set(folder ${CMAKE_MATCH_1})
-  else()
-    set(folder .)
   endif()
+  get_filename_component(around ${file} DIRECTORY)
+  while(around)
+    list(FIND folders ${around} at)
+    if(NOT at EQUAL -1)
+      set(folder ${around})
+      break()
+    endif()
+    get_filename_component(around "${around}" DIRECTORY)
+  endwhile()
   set(${result} ${folder} PARENT_SCOPE)
 endfunction()
 
@@ -24,7 +33,7 @@ function(check sources module result)
     if(file MATCHES "_test\\.cc$|(^|/)test_[^/]*\\.h$")
       continue()
     endif()
-    folder_of(${file} folder)
+    folder_of(${file} "${folders}" folder)
     list(APPEND seen ${folder})
     list(FIND folders ${folder} level)
     if(level EQUAL -1)
@@ -34,7 +43,7 @@ function(check sources module result)
     file(STRINGS ${sources}/${module}/${file} includes REGEX "^[ \t]*#[ \t]*include[ \t]*\"${module}/")
     foreach(line IN LISTS includes)
       string(REGEX REPLACE "^[^\"]*\"${module}/([^\"]*)\".*$" "\\1" header "${line}")
-      folder_of(${header} theirs)
+      folder_of(${header} "${folders}" theirs)
       list(FIND folders ${theirs} their_level)
       if(their_level EQUAL -1 OR their_level GREATER level)
         string(APPEND wrong "${module}/${file}: includes ${module}/${header}, but ${theirs} stands above ${folder}\n")

@@ -11,7 +11,7 @@
 #include "server/api/fields/generation_fields.h"
 #include "server/api/fields/notices.h"
 #include "server/api/messages/error.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 namespace motley::server {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "base/json/json.h"
 #include "base/result.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 namespace motley::server {
 

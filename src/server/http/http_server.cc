@@ -12,7 +12,6 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/out_of_memory.h"
-#include "server/http/connection_constants.h"
 #include "server/http/run_context.h"
 
 namespace motley::server {

@@ -9,7 +9,7 @@
 
 #include "base/system/watchdog.h"
 #include "engine/stats/stats.h"
-#include "server/http/http_stats.h"
+#include "server/http/connections/http_stats.h"
 
 namespace motley::server {
 
