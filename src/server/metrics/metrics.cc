@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "server/metrics/adapter_metrics.h"
-#include "server/metrics/gateway_metrics.h"
 #include "server/metrics/page.h"
+#include "server/metrics/page_parts.h"
 
 namespace motley::server {
 

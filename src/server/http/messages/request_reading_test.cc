@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "net/client_address.h"
+#include "net/byte_stream.h"
 #include "server/http/messages/request_head.h"
 #include "server/http/wire/chunk_decoder.h"
 #include "server/http/wire/head_scanner.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/cat.h"
-#include "net/client_address.h"
+#include "net/byte_stream.h"
 
 namespace motley::server {
 namespace {

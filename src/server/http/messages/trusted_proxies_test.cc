@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "net/client_address.h"
+#include "net/byte_stream.h"
 #include "server/http/messages/request_head.h"
 
 namespace motley::server {
