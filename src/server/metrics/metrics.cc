@@ -15,9 +15,9 @@ void HttpCounts::count(std::string_view route, int status) {
   ++counts_[{std::string(route), status}];
 }
 
-void HttpCounts::refuse(std::string_view reason) {
+void HttpCounts::refuse(ErrorCode why) {
   const std::lock_guard lock(mutex_);
-  ++refusals_[std::string(reason)];
+  ++refusals_[why == ErrorCode::too_long ? "too_large" : "memory"];
 }
 
 std::map<std::string, std::uint64_t> HttpCounts::refusals() const {
