@@ -45,7 +45,8 @@ asio::awaitable<std::optional<Error>> Connection::read_request() {
     co_return std::nullopt;
   }
   const MemoryBudget& bodies = *context_.bodies;
-  const std::size_t most = verdict.authorized ? bodies.max_bytes() / 2 : bodies.max_address_bytes();
+  const std::size_t most = verdict.authorized ? bodies.max_bytes() / MemoryBudget::client_part
+                                              : bodies.max_address_bytes();
   const std::string& client = verdict.holder ? verdict.holder->name : request.address;
   MemoryBudget::Share share(*context_.bodies, client, most);
   exchange_->take_verdict(std::move(verdict), std::move(share));

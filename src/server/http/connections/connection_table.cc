@@ -12,9 +12,6 @@ namespace {
 
 // The most evicted connections that still hold their descriptors.
 constexpr std::size_t max_evicted = 64;
-// The most refused connections that wait for their clients to read the answer. As many again may be
-// closing.
-constexpr std::size_t max_refused = 64;
 
 }  // namespace
 
@@ -25,7 +22,7 @@ ConnectionTable::Entry ConnectionTable::add(const std::shared_ptr<Connection>& c
   const std::size_t own = count_of(address);
   // A proxy connects for many addresses.
   const bool address_full = own >= max_address_connections_ && !connection->is_proxy();
-  const std::size_t reserve = own == 0 ? 0 : max_connections_ / 16;
+  const std::size_t reserve = own == 0 ? 0 : max_connections_ / reserved_part;
   const bool full = open_.size() - leaving_ >= max_connections_ - reserve;
   if ((full || address_full) && !make_room(*connection, address_full)) {
     ++(address_full ? stats_.refused_address : stats_.refused_full);

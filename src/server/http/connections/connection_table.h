@@ -15,12 +15,17 @@ namespace motley::server {
 
 class Connection;
 
-// The open connections of a server, up to a limit, the last sixteenth of which is for addresses
-// that have none. At the limit a connection that waits for its client's request is closed for a new
+// The open connections of a server, up to a limit, the last part of which is for addresses that
+// have none. At the limit a connection that waits for its client's request is closed for a new
 // one: of the address that has the most of them, and more than the new one's; one that never had a
 // request also of an address with as many. Thread-safe.
 class ConnectionTable {
  public:
+  static constexpr std::size_t reserved_part = 16;
+  // The most refused connections that wait for their clients to read the answer. As many again may
+  // be closing.
+  static constexpr std::size_t max_refused = 64;
+
   enum class Entry { added, full, address_full, closed };
 
   ConnectionTable(std::size_t max_connections, std::size_t max_address_connections)

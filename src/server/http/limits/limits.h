@@ -10,7 +10,15 @@ inline constexpr std::size_t piece_bytes = 16 << 10;
 // What a client may send in vain: during an answer, and before its connection closes.
 inline constexpr std::size_t linger_bytes = 64 << 20;
 
-// Limits of a client.
+// Of the limit on open files, what connections leave for others, such as files of adapters: this
+// many, but at most this part of it.
+inline constexpr std::size_t reserved_descriptors = 1024;
+inline constexpr std::size_t reserved_descriptors_part = 4;
+// How long running answers may take when the server drains, if its operator says nothing else.
+inline constexpr std::chrono::seconds default_drain_time{25};
+
+// Limits of a client. The guide has all bounds of connections and requests in a table
+// (docs/guide/operation.md), and bounds_test.cc says what it lacks.
 struct HttpLimits {
   // Open at once. The server lowers this to what the system's limit on descriptors allows.
   std::size_t connections = 4096;

@@ -10,14 +10,17 @@
 
 namespace motley::server {
 
-// Limits memory that requests hold together, and the part of it that one address holds. A sixteenth
-// is reserved for addresses that hold little. Thread-safe.
+// Limits memory that requests hold together, and the part of it that one address holds. A part is
+// reserved for addresses that hold little. Thread-safe.
 class MemoryBudget {
  public:
   enum class Refusal { none, all, address };
 
   // An address that holds at most this much, including what it asks for, may use the reserve.
   static constexpr std::size_t small_bytes = std::size_t{1} << 20;
+  static constexpr std::size_t reserved_part = 16;
+  // What one client may hold of it, where no lower limit is set.
+  static constexpr std::size_t client_part = 2;
 
   // The memory of one request; released on destruction.
   class Share {
@@ -85,7 +88,7 @@ class MemoryBudget {
     const std::size_t before = held_by_locked(address);
     // Other requests of the address may have a higher limit, and hold more than this one may.
     if (bytes > max_address_bytes - std::min(max_address_bytes, before)) return Refusal::address;
-    const std::size_t reserve = before + bytes <= small_bytes ? 0 : max_bytes_ / 16;
+    const std::size_t reserve = before + bytes <= small_bytes ? 0 : max_bytes_ / reserved_part;
     const std::size_t limit = max_bytes_ - reserve;
     if (bytes > limit - std::min(limit, used_)) return Refusal::all;
     if (bytes == 0) return Refusal::none;
