@@ -93,6 +93,7 @@ TEST_P(GpuScore, StaysCloseInBf16WhereRoutersAreDecided) {
 // A case that is decoded token by token.
 struct Decoding {
   std::string name;
+  std::int32_t slot = 0;  // of its state
   lora::Mix mix;
   std::vector<std::int32_t> pages;
   std::int64_t length = 0;
@@ -124,6 +125,7 @@ std::vector<Decoding> decodings(GoldenModel& golden) {
   for (const json::Value& each : cases_of(golden.golden())) {
     const std::vector<std::int32_t> prompt = numbers_of(at(at(each, "greedy"), "prompt"));
     all.push_back({.name = *at(each, "name").if_string(),
+                   .slot = static_cast<std::int32_t>(all.size()),
                    .mix = golden.mix_of(each),
                    .pages = pages.take(static_cast<std::int64_t>(prompt.size() + steps)),
                    .prompt = prompt,
@@ -137,8 +139,12 @@ std::vector<std::vector<float>> step(GoldenModel& golden, std::span<Decoding> al
   runner::Runner& runner = golden.runner();
   std::vector<runner::Chunk> chunks;
   for (const Decoding& each : all)
-    chunks.push_back(
-        {.pages = each.pages, .length = each.length, .tokens = each.next, .mix = each.mix});
+    chunks.push_back({.pages = each.pages,
+                      .length = each.length,
+                      .tokens = each.next,
+                      .mix = each.mix,
+                      .state = runner::SequenceState::certain_rows(each.slot, each.length,
+                                                                   std::ssize(each.next))});
   std::vector<std::vector<float>> logits;
   auto sink = [&](const tensor::Tensor& rows,
                   std::span<const runner::LogitRow> which) -> Result<void> {

@@ -167,7 +167,11 @@ TEST_P(GoldenScore, ContinuesGreedilyAsTheReferenceDoes) {
       all_pages.grow(pages, length + count);
       golden.runner()
           .step(std::array{runner::Chunk{
-                    .pages = pages, .length = length, .tokens = next, .mix = mix}},
+                    .pages = pages,
+                    .length = length,
+                    .tokens = next,
+                    .mix = mix,
+                    .state = runner::SequenceState::certain_rows(0, length, count)}},
                 sink)
           .value();
       length += count;
