@@ -64,6 +64,20 @@ TEST_P(GoldenScore, EqualsTheReferenceInFloat32) {
   }
 }
 
+TEST_P(GoldenScore, LongLinesEqualTheReferenceInFloat32) {
+  const json::Value described = read_golden(GetParam());
+  const json::Value* const long_lines = described.if_object()->find("long");
+  if (long_lines == nullptr) return;
+  GoldenModel golden(GetParam(), {.max_tokens = 384});
+  const double tolerance = at(golden.golden(), "tolerance").as_number("tolerance").value();
+  for (const runner::ScoreLine& line : golden.read_lines(*at(*long_lines, "file").if_string())) {
+    const auto results = golden.score({line}, {golden.mix(line.adapters)});
+    EXPECT_LE(distance({line}, results).largest, tolerance)
+        << GetParam() << ", " << line.tokens.size() << " tokens, "
+        << json::write(line.adapter_field);
+  }
+}
+
 void expect_same_bits_without_fusion(const std::string& model, bool kv_codes) {
   for (const bool exact : {true, false}) {
     GoldenModel fused(model, {.exact = exact, .kv_codes = kv_codes});
