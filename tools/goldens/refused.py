@@ -310,13 +310,12 @@ def _expert_bias() -> list[Refusal]:
 
 
 def _around_a_delta_net() -> list[Refusal]:
-    """A convolution of single channels takes no factors, and the vision tower is not there."""
+    """A convolution of single channels takes no factors."""
     conv1d = f"{PREFIX}model.layers.0.linear_attn.conv1d"
-    vision = f"{PREFIX}model.visual.blocks.0.attn.qkv"
     return [
         Refusal(
             "refused_conv1d",
-            BAD_FILE,
+            UNSUPPORTED,
             ("layers.0", "conv1d"),
             {"target_modules": ["q_proj", "conv1d"]},
             lambda s: {
@@ -324,23 +323,12 @@ def _around_a_delta_net() -> list[Refusal]:
                 f"{conv1d}.lora_B.weight": _values(s, "conv1d.B", _conv_channels(s), RANK, 1),
             },
         ),
-        Refusal(
-            "refused_vision",
-            BAD_FILE,
-            ("visual",),
-            {"target_modules": ["q_proj", "qkv"]},
-            lambda s: _pair(s, vision, 3 * _vision_width(s), _vision_width(s)),
-        ),
     ]
 
 
 def _conv_channels(spec: ModelSpec) -> int:
     keys = spec.config["linear_num_key_heads"] * spec.config["linear_key_head_dim"]
     return 2 * keys + spec.config["linear_num_value_heads"] * spec.config["linear_value_head_dim"]
-
-
-def _vision_width(spec: ModelSpec) -> int:
-    return spec.wrapper["vision_config"]["hidden_size"] if spec.wrapper else 0
 
 
 def _refusals(spec: ModelSpec) -> list[Refusal]:
