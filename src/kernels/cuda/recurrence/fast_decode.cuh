@@ -1,0 +1,95 @@
+// Steps of a few rows: a block holds its warps' columns of a state, and its warps relate the page
+// themselves, or two more do it meanwhile.
+#pragma once
+
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/recurrence/fast_page.cuh"
+
+namespace motley::kernels::cuda::fast {
+
+template <int groups, bool helped>
+struct Decode {
+  static constexpr int threads = (groups + (helped ? 2 : 0)) * 32;
+  static constexpr int parts = width / (warp_columns * groups);  // of a head
+  // 128 registers a thread; of helped ones as many as they like, for there are few blocks.
+  static constexpr int blocks = helped ? 1 : 16 / groups;
+};
+
+// What the log keeps of a page's new rows, by one block of each head.
+template <int threads>
+__device__ inline void store_page(const Head& at, const Page& page, const Stage& stage,
+                                  int thread) {
+  constexpr int chunks = width / 8;
+  const int from = max(page.old, at.s.next_anchor - page.first);
+  if (at.stores_keys()) {
+    for (int i = from * chunks + thread; i < page.rows * chunks; i += threads) {
+      const int t = i / chunks, column = i % chunks * 8;
+      *reinterpret_cast<uint4*>(at.logged_key(page.first + t) + column) =
+          *reinterpret_cast<const uint4*>(&stage.k[t][column]);
+    }
+  }
+  if (thread >= from && thread < page.rows) {
+    *at.logged_decay(page.first + thread) = stage.g[thread];
+    *at.logged_beta(page.first + thread) = stage.beta[thread];
+  }
+}
+
+template <int groups, bool helped>
+__global__ void __launch_bounds__(Decode<groups, helped>::threads, Decode<groups, helped>::blocks)
+    recur_decode(const __grid_constant__ Recur p, int max_rows) {
+  using Form = Decode<groups, helped>;
+  constexpr int threads = Form::threads;
+  __shared__ __align__(16) Stage stage;
+  __shared__ __align__(16) RelateScratch scratch;
+  launch_dependents();
+  // Earlier steps have written the states and the log, and the step's arrays are as old.
+  const SequenceStep s = sequence_step(p.steps, static_cast<int>(blockIdx.y));
+  if (s.count <= 0 || s.count > max_rows) {
+    wait_for_previous_grid();
+    return;
+  }
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32, lane = thread % 32;
+  const int part = static_cast<int>(blockIdx.x) % Form::parts;
+  const Head at(p, s, static_cast<int>(blockIdx.x) / Form::parts);
+  const bool holds = warp < groups;
+  const int column = (part * groups + warp) * warp_columns;
+  const int relates = helped ? warp - groups : warp;
+  const int pages = pages_of(s);
+  Page page(s, 0);
+  State<all_tiles> state;
+  float errors[2][4] = {};
+  if (holds) {
+    state.read(at, column, 0, lane);
+    read_logged(at, page, column, lane, errors);
+  }
+  load_log<threads>(at, page, stage, thread);
+  wait_for_previous_grid();
+  for (int i = 0;;) {
+    load_rows<threads>(at, page, stage, thread);
+    if (holds) read_values(at, page, column, lane, errors);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    if (relates >= 0 && relates < 2) relate(page, stage, scratch, relates, lane);
+    float keys[2][4] = {}, outs[2][4] = {};
+    if (holds) {
+      // Seldom both tiles of eight rows have new ones; there are registers for one at a time.
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        if (page.old < 8 * n + 8 && page.rows > 8 * n)
+          state.template multiply<1>(stage, 0, n, lane, &keys[n], &outs[n]);
+      }
+    }
+    __syncthreads();
+    if (holds) finish_page<false>(at, page, stage, column, 0, lane, state, keys, outs, errors);
+    if (part == 0 && max_rows <= most_short_rows) store_page<threads>(at, page, stage, thread);
+    if (++i == pages) break;
+    page = Page(s, i);
+    if (holds) read_logged(at, page, column, lane, errors);
+    __syncthreads();
+    load_log<threads>(at, page, stage, thread);
+  }
+}
+
+}  // namespace motley::kernels::cuda::fast
