@@ -189,7 +189,8 @@ TEST(GpuFastRecurrence, EveryFormHasTheSameBits) {
     for (std::uint64_t i = 0; i < 4; ++i) rows.push_back(make_rows(mixer, length, 70 + i));
     std::vector<std::vector<Outputs>> all;
     std::vector<std::vector<float>> memories;
-    for (const auto decode : {DecodeForm::helped, DecodeForm::halves, DecodeForm::whole}) {
+    for (const auto decode :
+         {DecodeForm::helped, DecodeForm::loose, DecodeForm::halves, DecodeForm::whole}) {
       for (const bool no_prompts : {false, true}) {
         launched = {.decode = decode, .no_prompts = no_prompts};
         Slots slots(mixer, form, 5, std::make_unique<GpuMachine>(of_launched));

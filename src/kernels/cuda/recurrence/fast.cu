@@ -9,6 +9,8 @@
 namespace motley::kernels::cuda {
 namespace {
 
+using fast::Decode;
+
 constexpr unsigned store_threads = 256;
 
 // What the log keeps of keys, decays and betas of long steps, after every head has read it.
@@ -34,10 +36,9 @@ __global__ void __launch_bounds__(store_threads)
   }
 }
 
-template <int groups, bool helped>
+template <class Form>
 void launch_decode(const Recur& p, int max_rows, StreamHandle stream) {
-  using Form = fast::Decode<groups, helped>;
-  launch("recur_decode", fast::recur_decode<groups, helped>,
+  launch("recur_decode", fast::recur_decode<Form>,
          {.grid = static_cast<unsigned>(p.value_heads * Form::parts),
           .grid_y = static_cast<unsigned>(p.steps.rows.count),
           .threads = Form::threads},
@@ -54,11 +55,13 @@ DecodeForm choose_decode(const Recur& p) {
 void launch_decode(const Recur& p, DecodeForm form, int max_rows, StreamHandle stream) {
   switch (form) {
     case DecodeForm::helped:
-      return launch_decode<2, true>(p, max_rows, stream);
+      return launch_decode<Decode<2, 8, true>>(p, max_rows, stream);
+    case DecodeForm::loose:
+      return launch_decode<Decode<4, 12>>(p, max_rows, stream);
     case DecodeForm::halves:
-      return launch_decode<4, false>(p, max_rows, stream);
+      return launch_decode<Decode<4, 16>>(p, max_rows, stream);
     case DecodeForm::whole:
-      return launch_decode<8, false>(p, max_rows, stream);
+      return launch_decode<Decode<8, 16>>(p, max_rows, stream);
   }
 }
 

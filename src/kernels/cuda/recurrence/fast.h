@@ -17,7 +17,8 @@ bool has_fast_recurrence(const RecurrenceShape& shape);
 // How launches divide a head's columns over blocks; the bits are the same.
 enum class DecodeForm : std::uint8_t {
   helped,  // two warps of columns, and two that relate a page meanwhile
-  halves,  // four warps
+  loose,   // four warps, 12 on a multiprocessor, which have registers for everything
+  halves,  // four warps, 16 on a multiprocessor
   whole,   // eight warps: a block has all of a head
 };
 struct FastForms {

@@ -46,7 +46,7 @@ struct alignas(16) Stage {
   float to_end[page_rows];  // e^(the decays from a row to the page's end)
 };
 // What the two warps that relate a page need besides.
-struct RelateScratch {
+struct alignas(16) RelateScratch {
   float weights[page_rows][page_rows + 4];    // of row t by row j: [j][t]
   float decays[2][page_rows][page_rows + 1];  // of each warp: between rows t and j
 };
@@ -162,34 +162,37 @@ __device__ inline void read_8(const float* from, float4 (&to)[2]) {
 // The step's rows of a page: all of a thread's numbers are read before the first is stored.
 template <int threads>
 __device__ inline void load_rows(const Head& at, const Page& page, Stage& stage, int thread) {
-  constexpr int chunks = width / 8;
-  constexpr int at_once = (page_rows * chunks + threads - 1) / threads;
+  constexpr int chunks = width / 8;  // of a row
+  constexpr int rows_at_once = threads / chunks;
+  constexpr int passes = page_rows / rows_at_once;
+  static_assert(passes * rows_at_once == page_rows);
   float number = 0;
   const int scalar_row = thread % page_rows;
   const bool is_decay = thread < page_rows;
   const bool has_scalar = thread < 2 * page_rows && scalar_row >= page.old;
   if (has_scalar && scalar_row < page.rows)
     number = is_decay ? *at.decay(page.first + scalar_row) : *at.beta(page.first + scalar_row);
-  float4 keys[at_once][2] = {}, queries[at_once][2] = {};
+  const int first_row = thread / chunks, column = thread % chunks * 8;
+  const float* const key = at.key(page.first + first_row) + column;
+  const float* const query = at.query(page.first + first_row) + column;
+  float4 keys[passes][2] = {}, queries[passes][2] = {};
 #pragma unroll
-  for (int n = 0; n < at_once; ++n) {
-    const int i = thread + n * threads, t = i / chunks, column = i % chunks * 8;
+  for (int n = 0; n < passes; ++n) {
+    const int t = first_row + n * rows_at_once;
     if (t < page.old || t >= page.rows) continue;
-    read_8(at.key(page.first + t) + column, keys[n]);
-    read_8(at.query(page.first + t) + column, queries[n]);
+    read_8(key + n * rows_at_once * at.p.k_stride, keys[n]);
+    read_8(query + n * rows_at_once * at.p.q_stride, queries[n]);
   }
   if (has_scalar) (is_decay ? stage.g : stage.beta)[scalar_row] = number;
 #pragma unroll
-  for (int n = 0; n < at_once; ++n) {
-    const int i = thread + n * threads, t = i / chunks, column = i % chunks * 8;
-    if (t >= page_rows) continue;
+  for (int n = 0; n < passes; ++n) {
+    const int t = first_row + n * rows_at_once;
     if (t >= page.old) *reinterpret_cast<uint4*>(&stage.k[t][column]) = rounded(keys[n]);
     *reinterpret_cast<uint4*>(&stage.q[t][column]) = rounded(queries[n]);
   }
 }
 
-// In the accumulators' form, of a warp's columns: errors of the log's rows, and values of the
-// step's.
+// In the accumulators' form, of a warp's columns: errors of the log's rows.
 __device__ inline void read_logged(const Head& at, const Page& page, int column, int lane,
                                    float (&errors)[2][4]) {
 #pragma unroll
@@ -203,19 +206,6 @@ __device__ inline void read_logged(const Head& at, const Page& page, int column,
     }
   }
 }
-__device__ inline void read_values(const Head& at, const Page& page, int column, int lane,
-                                   float (&errors)[2][4]) {
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int t = 8 * n + lane % 4 * 2 + e % 2;
-      if (t >= page.old && t < page.rows)
-        errors[n][e] = at.value(page.first + t)[column + lane / 4 + e / 2 * 8];
-    }
-  }
-}
-
 // A column of the inverse of a unit lower triangle for each lane; a row that is done is taken from
 // those after it.
 template <int rows>
@@ -228,6 +218,17 @@ __device__ inline void invert(const float (&weights)[page_rows][page_rows + 4], 
 #pragma unroll
     for (int t = i + 1; t < rows; ++t) column[t] = __fmaf_rn(-weights[i][t], column[i], column[t]);
   }
+}
+
+// Where a lane reads 16 x 16 numbers from, with load_matrix_x4: as rows of a product's first
+// operand; or as its second operand, of which [0] and [1] are eight columns, [2] and [3] the next.
+template <int pitch>
+__device__ inline std::uint32_t operand_at(const Bf16 (&rows)[page_rows][pitch], int lane) {
+  return smem_addr(&rows[lane % 16][lane / 16 * 8]);
+}
+template <int pitch>
+__device__ inline std::uint32_t columns_at(const Bf16 (&rows)[page_rows][pitch], int lane) {
+  return smem_addr(&rows[lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
 }
 
 // What a page's rows are to each other: warp 0 makes `solve`, warp 1 the rest. What is made of row
@@ -248,28 +249,37 @@ __device__ inline void relate(const Page& page, Stage& stage, RelateScratch& scr
     if (warp == 1) stage.near[lane] = __expf(sum);
   }
   __syncwarp();
-  const Bf16(&rows)[page_rows][key_pitch] = warp == 0 ? stage.k : stage.q;
-  float products[2][4] = {};
+  // Two sums each, so that products do not wait for each other.
+  const std::uint32_t row_at = operand_at(warp == 0 ? stage.k : stage.q, lane);
+  const std::uint32_t key_at = columns_at(stage.k, lane);
+  float products[2][2][4] = {};
 #pragma unroll
   for (int d = 0; d < width; d += 16) {
-    const std::uint32_t a0 = pair(&rows[g][d + t2]), a1 = pair(&rows[g + 8][d + t2]);
-    const std::uint32_t a2 = pair(&rows[g][d + 8 + t2]), a3 = pair(&rows[g + 8][d + 8 + t2]);
-    multiply_add(products[0], a0, a1, a2, a3, pair(&stage.k[g][d + t2]),
-                 pair(&stage.k[g][d + 8 + t2]));
-    if (!short_page)
-      multiply_add(products[1], a0, a1, a2, a3, pair(&stage.k[8 + g][d + t2]),
-                   pair(&stage.k[8 + g][d + 8 + t2]));
+    float(&sums)[2][4] = products[d / 16 % 2];
+    std::uint32_t a[4], b[4];
+    load_matrix_x4(a, row_at + d * 2);
+    load_matrix_x4(b, key_at + d * 2);
+    multiply_add(sums[0], a[0], a[1], a[2], a[3], b[0], b[1]);
+    if (!short_page) multiply_add(sums[1], a[0], a[1], a[2], a[3], b[2], b[3]);
   }
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int t = g + e / 2 * 8, j = 8 * n + t2 + e % 2;
-      const float product = products[n][e] * __expf(decays[t][j]);
+    for (int high = 0; high < 2; ++high) {
+      const int t = g + high * 8, j = 8 * n + t2;
+      float weights[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int e = 2 * high + i;
+        weights[i] = (products[0][n][e] + products[1][n][e]) * __expf(decays[t][j + i]);
+      }
       if (warp == 0) {
-        scratch.weights[j][t] = j < t ? product * stage.beta[t] : 0.0F;
+        scratch.weights[j][t] = j < t ? weights[0] * stage.beta[t] : 0.0F;
+        scratch.weights[j + 1][t] = j + 1 < t ? weights[1] * stage.beta[t] : 0.0F;
       } else {
-        split(j <= t ? product : 0.0F, stage.query[0][t][j], stage.query[1][t][j]);
+        const Parts parts = split(j <= t ? weights[0] : 0.0F, j + 1 <= t ? weights[1] : 0.0F);
+        *reinterpret_cast<std::uint32_t*>(&stage.query[0][t][j]) = parts.high;
+        *reinterpret_cast<std::uint32_t*>(&stage.query[1][t][j]) = parts.low;
       }
     }
   }
@@ -290,12 +300,23 @@ __device__ inline void relate(const Page& page, Stage& stage, RelateScratch& scr
     split(column[t], stage.solve[0][t][lane], stage.solve[1][t][lane]);
 }
 
-// d += a b^T, each in two parts, without the product of the low ones.
-__device__ inline void multiply_parts(float (&d)[4], const Parts (&a)[4], const Bf16* high,
-                                      const Bf16* low) {
-  multiply_add(d, a[0].high, a[1].high, a[2].high, a[3].high, pair(high), pair(high + 8));
-  multiply_add(d, a[0].low, a[1].low, a[2].low, a[3].low, pair(high), pair(high + 8));
-  multiply_add(d, a[0].high, a[1].high, a[2].high, a[3].high, pair(low), pair(low + 8));
+// d += a b^T, each in two parts, without the product of the low ones. b: the high part's numbers,
+// then the low part's.
+__device__ inline void multiply_parts(float (&d)[4], const Parts (&a)[4],
+                                      const std::uint32_t (&b)[4]) {
+  multiply_add(d, a[0].high, a[1].high, a[2].high, a[3].high, b[0], b[1]);
+  multiply_add(d, a[0].low, a[1].low, a[2].low, a[3].low, b[0], b[1]);
+  multiply_add(d, a[0].high, a[1].high, a[2].high, a[3].high, b[2], b[3]);
+}
+// Rows [8 n, 8 n + 8) of a matrix in two parts, as such a b.
+struct RowParts {
+  std::uint32_t at[4];
+};
+__device__ inline RowParts load_parts(const Bf16 (&parts)[2][page_rows][small_pitch], int n,
+                                      int lane) {
+  RowParts b;
+  load_matrix_x4(b.at, smem_addr(&parts[lane / 16][8 * n + lane % 8][lane / 8 % 2 * 8]));
+  return b;
 }
 // Two tiles of eight columns as an operand of sixteen.
 __device__ inline void operand(const float (&tiles)[2][4], Parts (&a)[4]) {
@@ -415,17 +436,16 @@ struct State {
     }
   }
 
-  // The state at the page's end.
-  __device__ void fold(const Stage& stage, int half, int lane, float (&updates)[2][4]) {
-    const int t2 = lane % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) updates[n][e] *= stage.to_end[8 * n + t2 + e % 2];
-    }
-    Parts a[4];
-    operand(updates, a);
+  __device__ void decay(const Stage& stage) {
     const float carry = stage.near[page_rows - 1];
+#pragma unroll
+    for (int n = 0; n < tiles; ++n) {
+#pragma unroll
+      for (float& number : at[n]) number *= carry;
+    }
+  }
+  // After that: the state at the page's end, of updates times e^(the decays to it).
+  __device__ void add(const Stage& stage, int half, int lane, const Parts (&a)[4]) {
 #pragma unroll
     for (int n = 0; n < tiles; n += 2) {
       std::uint32_t b[2][2];
@@ -434,7 +454,6 @@ struct State {
 #pragma unroll
       for (int each = 0; each < 2; ++each) {
         float(&tile)[4] = at[n + each];
-        for (float& number : tile) number *= carry;
         multiply_add(tile, a[0].high, a[1].high, a[2].high, a[3].high, b[each][0], b[each][1]);
         multiply_add(tile, a[0].low, a[1].low, a[2].low, a[3].low, b[each][0], b[each][1]);
       }
@@ -442,49 +461,84 @@ struct State {
   }
 };
 
+// Updates of a page as the operand of its fold.
+__device__ inline void fold_operand(const Stage& stage, int lane, const float (&updates)[2][4],
+                                    Parts (&a)[4]) {
+  float faded[2][4];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      faded[n][e] = updates[n][e] * stage.to_end[8 * n + lane % 4 * 2 + e % 2];
+  }
+  operand(faded, a);
+}
+
+// u = T e. solve(n) returns rows [8 n, 8 n + 8) of T as multiply_parts() takes them.
+template <class Solve>
+__device__ inline void multiply_errors(const Solve& solve, const float (&errors)[2][4],
+                                       float (&updates)[2][4]) {
+  Parts a[4];
+  operand(errors, a);
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (float& number : updates[n]) number = 0;
+    multiply_parts(updates[n], a, solve(n).at);
+  }
+}
+// Seldom is anything lost: one question of all errors and updates says so.
+template <class Solve>
+__device__ inline void solve_page(const Solve& solve, int t2, float (&errors)[2][4],
+                                  float (&updates)[2][4], FirstLost& lost) {
+  multiply_errors(solve, errors, updates);
+  bool here = false;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) here = here || FirstLost::is_lost(errors[e / 4][e % 4]);
+#pragma unroll
+  for (int e = 0; e < 8; ++e) here = here || FirstLost::is_lost(updates[e / 4][e % 4]);
+  if (__any_sync(0xFFFFFFFFU, here) == 0) return;
+  lost.take_out(errors, t2);
+  multiply_errors(solve, errors, updates);
+  lost.fill(updates, t2, 0);
+  lost.take_out(updates, t2);
+  lost.fill(updates, t2, 0);
+}
+
 // What a warp makes of a page, from S^T of its keys and queries on. `errors` holds the log's errors
-// of old rows and the values of new ones, and zeros for rows that there are not. `middle`: a page
-// that is wholly new and certain, so that nothing of it is in the log. With two halves of keys,
-// each finishes eight rows.
-template <bool middle, int tiles>
-__device__ inline void finish_page(const Head& at, const Page& page, const Stage& stage, int column,
-                                   int half, int lane, State<tiles>& state,
+// of old rows and the values of new ones, and zeros for rows that there are not. With two halves of
+// keys, each finishes eight rows.
+template <int tiles>
+__device__ inline void finish_page(const Head& at, const Page& page, const Stage& stage,
+                                   int column, int half, int lane, State<tiles>& state,
                                    const float (&keys)[2][4], float (&outs)[2][4],
                                    float (&errors)[2][4]) {
   constexpr bool divided = State<tiles>::halves == 2;
   const int g = lane / 4, t2 = lane % 4 * 2;
-  const int old = middle ? 0 : page.old;
-  const int rows = middle ? page_rows : page.rows;
   const SequenceStep& s = at.s;
+  const auto has_new = [&](int n) { return page.old < 8 * n + 8 && page.rows > 8 * n; };
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    if (!middle && (old >= 8 * n + 8 || rows <= 8 * n)) continue;
+    if (!has_new(n)) continue;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int t = 8 * n + t2 + e % 2;
       outs[n][e] = stage.near[t] * outs[n][e];
-      if (t < old || t >= rows) continue;
+      if (t < page.old || t >= page.rows) continue;
       errors[n][e] = stage.beta[t] * __fmaf_rn(-stage.near[t], keys[n][e], errors[n][e]);
-      if (!middle && half == 0 && page.first + t >= s.next_anchor)
+      if (half == 0 && page.first + t >= s.next_anchor)
         at.logged_error(page.first + t)[column + g + e / 2 * 8] = errors[n][e];
     }
   }
+  float updates[2][4];
   FirstLost lost;
-  lost.take_out(errors, t2);
+  solve_page([&](int n) { return load_parts(stage.solve, n, lane); }, t2, errors, updates, lost);
   Parts a[4];
-  operand(errors, a);
-  float updates[2][4] = {};
-#pragma unroll
-  for (int n = 0; n < 2; ++n)
-    multiply_parts(updates[n], a, &stage.solve[0][8 * n + g][t2], &stage.solve[1][8 * n + g][t2]);
-  lost.fill(updates, t2, 0);
-  lost.take_out(updates, t2);
-  lost.fill(updates, t2, 0);
   operand(updates, a);
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    if ((!middle && (old >= 8 * n + 8 || rows <= 8 * n)) || (divided && n != half)) continue;
-    multiply_parts(outs[n], a, &stage.query[0][8 * n + g][t2], &stage.query[1][8 * n + g][t2]);
+    if (!has_new(n) || (divided && n != half)) continue;
+    multiply_parts(outs[n], a, load_parts(stage.query, n, lane).at);
   }
   lost.fill(outs, t2, NAN);
 #pragma unroll
@@ -493,14 +547,16 @@ __device__ inline void finish_page(const Head& at, const Page& page, const Stage
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int t = 8 * n + t2 + e % 2;
-      if (t < old || t >= rows) continue;
+      if (t < page.old || t >= page.rows) continue;
       at.out(page.first + t)[column + g + e / 2 * 8] = outs[n][e];
     }
   }
   const int border = page.first + page_rows;
-  if (!middle && border >= s.end() && border != s.next_anchor) return;
+  if (border >= s.end() && border != s.next_anchor) return;
   lost.fill(updates, t2, NAN);
-  state.fold(stage, half, lane, updates);
+  fold_operand(stage, lane, updates, a);
+  state.decay(stage);
+  state.add(stage, half, lane, a);
   if (border == s.next_anchor) state.write(at, column, half, lane);
 }
 

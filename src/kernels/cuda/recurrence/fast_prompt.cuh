@@ -20,7 +20,8 @@ struct Prompt {
     std::uint64_t full[pairs];    // a stage holds a page
     std::uint64_t empty[pairs];   // its page has been read
     std::uint64_t loaded[pairs];  // by both warps of a pair
-    std::uint64_t halves[groups];
+    std::uint64_t keys[groups];    // both halves have said their sums with keys
+    std::uint64_t queries[groups];
   };
   struct Shared {
     Stage stage[pairs];
@@ -75,29 +76,116 @@ __device__ inline void help_pages(const Head& at, int pages, int first_column,
   }
 }
 
-// The sums of the other half, to those of this one.
-__device__ inline void exchange(float4 (&sums)[2][3][32], std::uint64_t& bar, std::uint32_t parity,
-                                int half, int lane, float (&keys)[2][4], float (&outs)[2][4]) {
-  const auto four = [](const float(&x)[4]) { return float4{x[0], x[1], x[2], x[3]}; };
-  const auto add = [](float(&to)[4], const float4& x) {
-    to[0] += x.x;
-    to[1] += x.y;
-    to[2] += x.z;
-    to[3] += x.w;
-  };
-  auto& mine = sums[half];
-  mine[0][lane] = four(keys[0]);
-  mine[1][lane] = four(keys[1]);
-  mine[2][lane] = half == 0 ? four(outs[1]) : four(outs[0]);
-  meet(bar, lane, parity);
-  const auto& theirs = sums[1 - half];
-  add(keys[0], theirs[0][lane]);
-  add(keys[1], theirs[1][lane]);
-  if (half == 0) {
-    add(outs[0], theirs[2][lane]);
-  } else {
-    add(outs[1], theirs[2][lane]);
+using HalfState = State<all_tiles / 2>;
+
+// Two tiles of eight rows times half of the keys: sums of high and of low parts, as
+// State::multiply makes them.
+__device__ inline void multiply_half(const Parts (&a)[4][4], const Bf16 (&rows)[page_rows][key_pitch],
+                                     int half, int lane, float (&to)[2][4]) {
+  const std::uint32_t from = columns_at(rows, lane) + half * (width / 2) * 2;
+  float high[2][4] = {}, low[2][4] = {};
+#pragma unroll
+  for (int d = 0; d < 4; ++d) {
+    std::uint32_t b[4];
+    load_matrix_x4(b, from + d * 32);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      multiply_add(high[n], a[d][0].high, a[d][1].high, a[d][2].high, a[d][3].high, b[2 * n],
+                   b[2 * n + 1]);
+      multiply_add(low[n], a[d][0].low, a[d][1].low, a[d][2].low, a[d][3].low, b[2 * n],
+                   b[2 * n + 1]);
+    }
   }
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) to[n][e] = high[n][e] + low[n][e];
+  }
+}
+
+__device__ inline float4 four(const float (&x)[4]) { return {x[0], x[1], x[2], x[3]}; }
+__device__ inline void add_four(float (&to)[4], const float4& x) {
+  to[0] += x.x;
+  to[1] += x.y;
+  to[2] += x.z;
+  to[3] += x.w;
+}
+
+// What a warp of two knows where it works on a page.
+struct HalfWarps {
+  Prompt::Shared& shared;
+  int group;
+  int half;
+  int lane;
+  int stage;
+  std::uint32_t parity;  // alternates from page to page
+
+  __device__ const float4* sums(int of_half, int number) const {
+    return shared.sums[parity][group][of_half][number];
+  }
+  // Of the values of row t.
+  __device__ float value(int t, int e) const {
+    return shared.values[stage][t][group * warp_columns + lane / 4 + e / 2 * 8];
+  }
+  __device__ void publish(int number, const float (&x)[4]) const {
+    shared.sums[parity][group][half][number][lane] = four(x);
+  }
+  __device__ void add_keys(float (&keys)[2][4]) const {
+    bar_wait(smem_addr(&shared.barriers.keys[group]), parity);
+    add_four(keys[0], sums(1 - half, 0)[lane]);
+    add_four(keys[1], sums(1 - half, 1)[lane]);
+  }
+  // To the sums of this half's rows.
+  __device__ void add_queries(float (&outs)[4]) const {
+    bar_wait(smem_addr(&shared.barriers.queries[group]), parity);
+    add_four(outs, sums(1 - half, 2)[lane]);
+  }
+};
+
+// finish_page() of a page in the middle of a prompt, which is wholly new and certain: nothing of it
+// is in the log. What does not wait for the other half stands where the warp would wait.
+__device__ inline void finish_middle(const Head& at, const Page& page, const HalfWarps& warps,
+                                     int column, HalfState& state, float (&keys)[2][4],
+                                     float (&outs)[4]) {
+  const Stage& stage = warps.shared.stage[warps.stage];
+  const int lane = warps.lane, half = warps.half, g = lane / 4, t2 = lane % 4 * 2;
+  float errors[2][4];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) errors[n][e] = warps.value(8 * n + t2 + e % 2, e);
+  }
+  const RowParts solve[2] = {load_parts(stage.solve, 0, lane), load_parts(stage.solve, 1, lane)};
+  const RowParts query = load_parts(stage.query, half, lane);
+  state.decay(stage);
+  warps.add_keys(keys);
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int t = 8 * n + t2 + e % 2;
+      errors[n][e] = stage.beta[t] * __fmaf_rn(-stage.near[t], keys[n][e], errors[n][e]);
+    }
+  }
+  float updates[2][4];
+  FirstLost lost;
+  solve_page([&](int n) { return solve[n]; }, t2, errors, updates, lost);
+  Parts by_query[4], by_fold[4];
+  operand(updates, by_query);
+  lost.fill(updates, t2, NAN);
+  fold_operand(stage, lane, updates, by_fold);
+  warps.add_queries(outs);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) outs[e] = stage.near[8 * half + t2 + e % 2] * outs[e];
+  multiply_parts(outs, by_query, query.at);
+  state.add(stage, half, lane, by_fold);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int t = 8 * half + t2 + e % 2;
+    const float out = lost.any && t >= lost.row[e / 2] ? NAN : outs[e];
+    at.out(page.first + t)[column + g + e / 2 * 8] = out;
+  }
+  if (page.first + page_rows == at.s.next_anchor) state.write(at, column, half, lane);
 }
 
 __global__ void __launch_bounds__(Prompt::threads, 1)
@@ -119,7 +207,10 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
       bar_init(smem_addr(&barriers.empty[i]), Prompt::warps);
       bar_init(smem_addr(&barriers.loaded[i]), 2);
     }
-    for (std::uint64_t& bar : barriers.halves) bar_init(smem_addr(&bar), 2);
+    for (int i = 0; i < Prompt::groups; ++i) {
+      bar_init(smem_addr(&barriers.keys[i]), 2);
+      bar_init(smem_addr(&barriers.queries[i]), 2);
+    }
     fence_bar_init();
   }
   __syncthreads();
@@ -144,28 +235,58 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
     const int number = i % Prompt::pairs;
     const bool middle =
         page.old == 0 && page.rows == page_rows && page.first + page_rows <= s.next_anchor;
-    float errors[2][4] = {};
-    if (!middle) read_logged(at, page, column, lane, errors);
+    Parts a[4][4];
+#pragma unroll
+    for (int d = 0; d < 4; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float(&tile)[4] = state.at[2 * d + i / 2];
+        a[d][i] = split(tile[i % 2 * 2], tile[i % 2 * 2 + 1]);
+      }
+    }
     bar_wait(smem_addr(&barriers.full[number]), full_parity);
     if (number == Prompt::pairs - 1) full_parity ^= 1;
     const Stage& stage = shared.stage[number];
+    const HalfWarps warps{.shared = shared,
+                          .group = group,
+                          .half = half,
+                          .lane = lane,
+                          .stage = number,
+                          .parity = static_cast<std::uint32_t>(i % 2)};
     float keys[2][4], outs[2][4];
-    state.multiply<2>(stage, half, 0, lane, keys, outs);
-    exchange(shared.sums[i % 2][group], barriers.halves[group], static_cast<std::uint32_t>(i % 2),
-             half, lane, keys, outs);
+    multiply_half(a, stage.k, half, lane, keys);
+    warps.publish(0, keys[0]);
+    warps.publish(1, keys[1]);
+    arrive_warp(barriers.keys[group], lane);
+    multiply_half(a, stage.q, half, lane, outs);
+    // Each finishes eight rows: `mine` are those of this half.
+    float mine[4];
+    float theirs[4];
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int t = 8 * n + lane % 4 * 2 + e % 2;
-        if (middle || (t >= page.old && t < page.rows))
-          errors[n][e] = shared.values[number][t][group * warp_columns + lane / 4 + e / 2 * 8];
-      }
+    for (int e = 0; e < 4; ++e) {
+      mine[e] = half == 0 ? outs[0][e] : outs[1][e];
+      theirs[e] = half == 0 ? outs[1][e] : outs[0][e];
     }
+    warps.publish(2, theirs);
+    arrive_warp(barriers.queries[group], lane);
     if (middle) {
-      finish_page<true>(at, page, stage, column, half, lane, state, keys, outs, errors);
+      finish_middle(at, page, warps, column, state, keys, mine);
     } else {
-      finish_page<false>(at, page, stage, column, half, lane, state, keys, outs, errors);
+      float errors[2][4];
+      read_logged(at, page, column, lane, errors);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int t = 8 * n + lane % 4 * 2 + e % 2;
+          if (t >= page.old && t < page.rows) errors[n][e] = warps.value(t, e);
+        }
+      }
+      warps.add_keys(keys);
+      warps.add_queries(mine);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) (half == 0 ? outs[0][e] : outs[1][e]) = mine[e];
+      finish_page(at, page, stage, column, half, lane, state, keys, outs, errors);
     }
     arrive_warp(barriers.empty[number], lane);
   }
