@@ -158,8 +158,8 @@ double time_of(const Steps& steps, int launches, const FastForms& forms) {
 
 // Logs of every length, and folds as often as they come.
 void measure_decoding() {
-  std::printf("%-9s %-5s %8s %8s %8s | %8s %8s %8s %8s | %s\n", "sequences", "rows", "us",
-              "read", "r+w", "helped", "loose", "halves", "whole", "of r+w");
+  std::printf("%-9s %-5s %8s %8s %8s | %8s %8s %8s %8s | %s\n", "sequences", "rows", "us", "read",
+              "r+w", "helped", "loose", "halves", "whole", "of r+w");
   for (const int sequences : {1, 2, 4, 8, 16, 64, 256}) {
     const int turns = std::max(2, 64 / sequences);
     const std::int64_t vec4s = sequences * value_heads * width * width / 4;

@@ -89,7 +89,9 @@ __global__ void __launch_bounds__(Form::threads, Form::blocks)
   wait_for_previous_grid();
   for (int i = 0;;) {
     if (holds) load_values(at, page, column, columns, lane, all_errors);
-    load_rows<threads>(at, page, stage, thread);
+    FetchedRows<threads> rows;
+    rows.fetch(at, page, thread);
+    rows.store(page, stage, thread);
     copies_commit();
     copies_wait<0>();
     __syncthreads();

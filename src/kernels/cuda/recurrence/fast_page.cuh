@@ -161,36 +161,47 @@ __device__ inline void read_8(const float* from, float4 (&to)[2]) {
 }
 // The step's rows of a page: all of a thread's numbers are read before the first is stored.
 template <int threads>
-__device__ inline void load_rows(const Head& at, const Page& page, Stage& stage, int thread) {
-  constexpr int chunks = width / 8;  // of a row
-  constexpr int rows_at_once = threads / chunks;
-  constexpr int passes = page_rows / rows_at_once;
+struct FetchedRows {
+  static constexpr int chunks = width / 8;  // of a row
+  static constexpr int rows_at_once = threads / chunks;
+  static constexpr int passes = page_rows / rows_at_once;
   static_assert(passes * rows_at_once == page_rows);
-  float number = 0;
-  const int scalar_row = thread % page_rows;
-  const bool is_decay = thread < page_rows;
-  const bool has_scalar = thread < 2 * page_rows && scalar_row >= page.old;
-  if (has_scalar && scalar_row < page.rows)
-    number = is_decay ? *at.decay(page.first + scalar_row) : *at.beta(page.first + scalar_row);
-  const int first_row = thread / chunks, column = thread % chunks * 8;
-  const float* const key = at.key(page.first + first_row) + column;
-  const float* const query = at.query(page.first + first_row) + column;
-  float4 keys[passes][2] = {}, queries[passes][2] = {};
+
+  float scalar;  // of threads below 16 a decay, of the next 16 a beta
+  float4 keys[passes][2];
+  float4 queries[passes][2];
+
+  __device__ void fetch(const Head& at, const Page& page, int thread) {
+    const int scalar_row = thread % page_rows;
+    scalar = 0;
+    if (thread < 2 * page_rows && scalar_row >= page.old && scalar_row < page.rows)
+      scalar = thread < page_rows ? *at.decay(page.first + scalar_row)
+                                  : *at.beta(page.first + scalar_row);
+    const int first_row = thread / chunks, column = thread % chunks * 8;
+    const float* const key = at.key(page.first + first_row) + column;
+    const float* const query = at.query(page.first + first_row) + column;
 #pragma unroll
-  for (int n = 0; n < passes; ++n) {
-    const int t = first_row + n * rows_at_once;
-    if (t < page.old || t >= page.rows) continue;
-    read_8(key + n * rows_at_once * at.p.k_stride, keys[n]);
-    read_8(query + n * rows_at_once * at.p.q_stride, queries[n]);
-  }
-  if (has_scalar) (is_decay ? stage.g : stage.beta)[scalar_row] = number;
+    for (int n = 0; n < passes; ++n) {
+      const int t = first_row + n * rows_at_once;
 #pragma unroll
-  for (int n = 0; n < passes; ++n) {
-    const int t = first_row + n * rows_at_once;
-    if (t >= page.old) *reinterpret_cast<uint4*>(&stage.k[t][column]) = rounded(keys[n]);
-    *reinterpret_cast<uint4*>(&stage.q[t][column]) = rounded(queries[n]);
+      for (int i = 0; i < 2; ++i) keys[n][i] = queries[n][i] = float4{0, 0, 0, 0};
+      if (t < page.old || t >= page.rows) continue;
+      read_8(key + n * rows_at_once * at.p.k_stride, keys[n]);
+      read_8(query + n * rows_at_once * at.p.q_stride, queries[n]);
+    }
   }
-}
+  __device__ void store(const Page& page, Stage& stage, int thread) const {
+    if (thread < 2 * page_rows && thread % page_rows >= page.old)
+      (thread < page_rows ? stage.g : stage.beta)[thread % page_rows] = scalar;
+    const int first_row = thread / chunks, column = thread % chunks * 8;
+#pragma unroll
+    for (int n = 0; n < passes; ++n) {
+      const int t = first_row + n * rows_at_once;
+      if (t >= page.old) *reinterpret_cast<uint4*>(&stage.k[t][column]) = rounded(keys[n]);
+      *reinterpret_cast<uint4*>(&stage.q[t][column]) = rounded(queries[n]);
+    }
+  }
+};
 
 // In the accumulators' form, of a warp's columns: errors of the log's rows.
 __device__ inline void read_logged(const Head& at, const Page& page, int column, int lane,
@@ -337,8 +348,8 @@ struct FirstLost {
   int row[2] = {page_rows, page_rows};  // of columns g and g + 8
 
   __device__ static bool is_lost(float number) {
-    // The largest of bf16: a larger number's high part is infinite.
-    return !(fabsf(number) <= __uint_as_float(0x7F7F0000U));
+    // From here on a number's high part is infinite.
+    return !(fabsf(number) < __uint_as_float(0x7F7F8000U));
   }
   __device__ void take_out(float (&numbers)[2][4], int t2) {
     bool here = false;
@@ -361,6 +372,8 @@ struct FirstLost {
       first = min(first, __shfl_xor_sync(0xFFFFFFFFU, first, 2));
     }
   }
+  // Of column g or g + 8.
+  __device__ bool has(int column, int t) const { return t >= row[column]; }
   // Rows from the first on.
   __device__ void fill(float (&numbers)[2][4], int t2, float value) const {
     if (!any) return;
@@ -444,6 +457,14 @@ struct State {
       for (float& number : at[n]) number *= carry;
     }
   }
+  // Keeps the compiler from computing it later.
+  __device__ void hold() {
+#pragma unroll
+    for (int n = 0; n < tiles; ++n) {
+#pragma unroll
+      for (float& number : at[n]) asm volatile("" : "+f"(number));
+    }
+  }
   // After that: the state at the page's end, of updates times e^(the decays to it).
   __device__ void add(const Stage& stage, int half, int lane, const Parts (&a)[4]) {
 #pragma unroll
@@ -474,43 +495,48 @@ __device__ inline void fold_operand(const Stage& stage, int lane, const float (&
   operand(faded, a);
 }
 
-// u = T e. solve(n) returns rows [8 n, 8 n + 8) of T as multiply_parts() takes them.
+// Not zero if a high part is no finite number, so that one of its numbers is lost.
+__device__ inline std::uint32_t lost_parts(const Parts (&a)[4]) {
+  std::uint32_t lost = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) lost |= (a[i].high & 0x7F807F80U) + 0x00800080U;
+  return lost & 0x80008000U;
+}
+
+// u = T e, as numbers and as an operand; errors are one, too. solve(n) returns rows [8 n, 8 n + 8)
+// of T as multiply_parts() takes them.
 template <class Solve>
-__device__ inline void multiply_errors(const Solve& solve, const float (&errors)[2][4],
-                                       float (&updates)[2][4]) {
-  Parts a[4];
-  operand(errors, a);
+__device__ inline void multiply_errors(const Solve& solve, const Parts (&errors)[4],
+                                       float (&updates)[2][4], Parts (&operand_of)[4]) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
 #pragma unroll
     for (float& number : updates[n]) number = 0;
-    multiply_parts(updates[n], a, solve(n).at);
+    multiply_parts(updates[n], errors, solve(n).at);
   }
+  operand(updates, operand_of);
 }
-// Seldom is anything lost: one question of all errors and updates says so.
+// The same where something may be lost, which is zero in `updates`.
 template <class Solve>
-__device__ inline void solve_page(const Solve& solve, int t2, float (&errors)[2][4],
-                                  float (&updates)[2][4], FirstLost& lost) {
-  multiply_errors(solve, errors, updates);
-  bool here = false;
-#pragma unroll
-  for (int e = 0; e < 8; ++e) here = here || FirstLost::is_lost(errors[e / 4][e % 4]);
-#pragma unroll
-  for (int e = 0; e < 8; ++e) here = here || FirstLost::is_lost(updates[e / 4][e % 4]);
-  if (__any_sync(0xFFFFFFFFU, here) == 0) return;
+__device__ inline FirstLost multiply_lost(const Solve& solve, int t2, float (&errors)[2][4],
+                                          float (&updates)[2][4], Parts (&operand_of)[4]) {
+  FirstLost lost;
   lost.take_out(errors, t2);
-  multiply_errors(solve, errors, updates);
+  Parts a[4];
+  operand(errors, a);
+  multiply_errors(solve, a, updates, operand_of);
   lost.fill(updates, t2, 0);
   lost.take_out(updates, t2);
   lost.fill(updates, t2, 0);
+  operand(updates, operand_of);
+  return lost;
 }
-
 // What a warp makes of a page, from S^T of its keys and queries on. `errors` holds the log's errors
 // of old rows and the values of new ones, and zeros for rows that there are not. With two halves of
 // keys, each finishes eight rows.
 template <int tiles>
-__device__ inline void finish_page(const Head& at, const Page& page, const Stage& stage,
-                                   int column, int half, int lane, State<tiles>& state,
+__device__ inline void finish_page(const Head& at, const Page& page, const Stage& stage, int column,
+                                   int half, int lane, State<tiles>& state,
                                    const float (&keys)[2][4], float (&outs)[2][4],
                                    float (&errors)[2][4]) {
   constexpr bool divided = State<tiles>::halves == 2;
@@ -530,15 +556,19 @@ __device__ inline void finish_page(const Head& at, const Page& page, const Stage
         at.logged_error(page.first + t)[column + g + e / 2 * 8] = errors[n][e];
     }
   }
+  const auto solve = [&](int n) { return load_parts(stage.solve, n, lane); };
+  // Short steps have one form of the rest, which is read from memory once.
   float updates[2][4];
+  Parts by_query[4], a[4];
+  operand(errors, a);
+  multiply_errors(solve, a, updates, by_query);
   FirstLost lost;
-  solve_page([&](int n) { return load_parts(stage.solve, n, lane); }, t2, errors, updates, lost);
-  Parts a[4];
-  operand(updates, a);
+  if (__any_sync(0xFFFFFFFFU, (lost_parts(a) | lost_parts(by_query)) != 0) != 0)
+    lost = multiply_lost(solve, t2, errors, updates, by_query);
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     if (!has_new(n) || (divided && n != half)) continue;
-    multiply_parts(outs[n], a, load_parts(stage.query, n, lane).at);
+    multiply_parts(outs[n], by_query, load_parts(stage.query, n, lane).at);
   }
   lost.fill(outs, t2, NAN);
 #pragma unroll

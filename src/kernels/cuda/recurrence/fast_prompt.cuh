@@ -20,7 +20,7 @@ struct Prompt {
     std::uint64_t full[pairs];    // a stage holds a page
     std::uint64_t empty[pairs];   // its page has been read
     std::uint64_t loaded[pairs];  // by both warps of a pair
-    std::uint64_t keys[groups];    // both halves have said their sums with keys
+    std::uint64_t keys[groups];   // both halves have said their sums with keys
     std::uint64_t queries[groups];
   };
   struct Shared {
@@ -49,28 +49,41 @@ __device__ inline void meet(std::uint64_t& bar, int lane, std::uint32_t parity) 
 __device__ inline void load_values(const Head& at, const Page& page, int first_column,
                                    float (&values)[page_rows][Prompt::value_pitch], int thread) {
   constexpr int chunks = Prompt::columns / 4;
-  for (int i = thread; i < page_rows * chunks; i += 64) {
-    const int t = i / chunks, column = i % chunks * 4;
+  constexpr int rows_at_once = 64 / chunks;
+  const int column = thread % chunks * 4;
+  const float* const from = at.value(page.first) + first_column + column;
+#pragma unroll
+  for (int n = 0; n < page_rows / rows_at_once; ++n) {
+    const int t = thread / chunks + n * rows_at_once;
     if (t >= page.old && t < page.rows)
-      copy_16(smem_addr(&values[t][column]), at.value(page.first + t) + first_column + column);
+      copy_16(smem_addr(&values[t][column]), from + t * at.p.v_stride);
   }
 }
 
+// A pair's pages. The rows of its next page are on their way while it relates one; values are
+// copied, and arrive by themselves.
 __device__ inline void help_pages(const Head& at, int pages, int first_column,
                                   Prompt::Shared& shared, int pair, int warp, int lane) {
   Stage& stage = shared.stage[pair];
   Prompt::Barriers& barriers = shared.barriers;
+  const int thread = warp * 32 + lane;
+  if (pair >= pages) return;
+  FetchedRows<64> rows;
+  rows.fetch(at, Page(at.s, pair), thread);
   std::uint32_t parity = 0;
   for (int i = pair; i < pages; i += Prompt::pairs, parity ^= 1) {
     const Page page(at.s, i);
     if (i != pair) bar_wait(smem_addr(&barriers.empty[pair]), parity ^ 1);
-    const int thread = warp * 32 + lane;
-    load_log<64>(at, page, stage, thread);
     load_values(at, page, first_column, shared.values[pair], thread);
-    load_rows<64>(at, page, stage, thread);
-    copies_commit();
-    copies_wait<0>();
+    bar_arrive_after_copies(smem_addr(&barriers.full[pair]));
+    if (page.old > 0) {
+      load_log<64>(at, page, stage, thread);
+      copies_commit();
+      copies_wait<0>();
+    }
+    rows.store(page, stage, thread);
     meet(barriers.loaded[pair], lane, parity);
+    if (i + Prompt::pairs < pages) rows.fetch(at, Page(at.s, i + Prompt::pairs), thread);
     relate(page, stage, shared.scratch[pair], warp, lane);
     arrive_warp(barriers.full[pair], lane);
   }
@@ -80,8 +93,9 @@ using HalfState = State<all_tiles / 2>;
 
 // Two tiles of eight rows times half of the keys: sums of high and of low parts, as
 // State::multiply makes them.
-__device__ inline void multiply_half(const Parts (&a)[4][4], const Bf16 (&rows)[page_rows][key_pitch],
-                                     int half, int lane, float (&to)[2][4]) {
+__device__ inline void multiply_half(const Parts (&a)[4][4],
+                                     const Bf16 (&rows)[page_rows][key_pitch], int half, int lane,
+                                     float (&to)[2][4]) {
   const std::uint32_t from = columns_at(rows, lane) + half * (width / 2) * 2;
   float high[2][4] = {}, low[2][4] = {};
 #pragma unroll
@@ -142,6 +156,28 @@ struct HalfWarps {
   }
 };
 
+// Calls rest(lost, updates, their operand). Seldom is anything lost: one question of all errors and
+// updates says so, and `rest` is compiled for both answers.
+struct NothingLost {
+  static constexpr bool any = false;
+  __device__ void fill(float (&)[2][4], int, float) const {}
+  __device__ bool has(int, int) const { return false; }
+};
+template <class Solve, class Rest>
+__device__ inline void solve_page(const Solve& solve, int t2, float (&errors)[2][4],
+                                  const Rest& rest) {
+  float updates[2][4];
+  Parts by_query[4], a[4];
+  operand(errors, a);
+  multiply_errors(solve, a, updates, by_query);
+  if (__any_sync(0xFFFFFFFFU, (lost_parts(a) | lost_parts(by_query)) != 0) == 0) {
+    rest(NothingLost{}, updates, by_query);
+    return;
+  }
+  const FirstLost lost = multiply_lost(solve, t2, errors, updates, by_query);
+  rest(lost, updates, by_query);
+}
+
 // finish_page() of a page in the middle of a prompt, which is wholly new and certain: nothing of it
 // is in the log. What does not wait for the other half stands where the warp would wait.
 __device__ inline void finish_middle(const Head& at, const Page& page, const HalfWarps& warps,
@@ -158,6 +194,7 @@ __device__ inline void finish_middle(const Head& at, const Page& page, const Hal
   const RowParts solve[2] = {load_parts(stage.solve, 0, lane), load_parts(stage.solve, 1, lane)};
   const RowParts query = load_parts(stage.query, half, lane);
   state.decay(stage);
+  state.hold();
   warps.add_keys(keys);
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -167,24 +204,23 @@ __device__ inline void finish_middle(const Head& at, const Page& page, const Hal
       errors[n][e] = stage.beta[t] * __fmaf_rn(-stage.near[t], keys[n][e], errors[n][e]);
     }
   }
-  float updates[2][4];
-  FirstLost lost;
-  solve_page([&](int n) { return solve[n]; }, t2, errors, updates, lost);
-  Parts by_query[4], by_fold[4];
-  operand(updates, by_query);
-  lost.fill(updates, t2, NAN);
-  fold_operand(stage, lane, updates, by_fold);
-  warps.add_queries(outs);
+  solve_page([&](int n) { return solve[n]; }, t2, errors,
+             [&](const auto& lost, float(&updates)[2][4], const Parts(&by_query)[4]) {
+               lost.fill(updates, t2, NAN);
+               Parts by_fold[4];
+               fold_operand(stage, lane, updates, by_fold);
+               warps.add_queries(outs);
 #pragma unroll
-  for (int e = 0; e < 4; ++e) outs[e] = stage.near[8 * half + t2 + e % 2] * outs[e];
-  multiply_parts(outs, by_query, query.at);
-  state.add(stage, half, lane, by_fold);
+               for (int e = 0; e < 4; ++e) outs[e] = stage.near[8 * half + t2 + e % 2] * outs[e];
+               multiply_parts(outs, by_query, query.at);
+               state.add(stage, half, lane, by_fold);
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    const int t = 8 * half + t2 + e % 2;
-    const float out = lost.any && t >= lost.row[e / 2] ? NAN : outs[e];
-    at.out(page.first + t)[column + g + e / 2 * 8] = out;
-  }
+               for (int e = 0; e < 4; ++e) {
+                 const int t = 8 * half + t2 + e % 2;
+                 at.out(page.first + t)[column + g + e / 2 * 8] =
+                     lost.has(e / 2, t) ? NAN : outs[e];
+               }
+             });
   if (page.first + page_rows == at.s.next_anchor) state.write(at, column, half, lane);
 }
 
@@ -203,7 +239,8 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
   const int warp = thread / 32, lane = thread % 32;
   if (thread == 0) {
     for (int i = 0; i < Prompt::pairs; ++i) {
-      bar_init(smem_addr(&barriers.full[i]), 2);
+      // Both helpers, and every thread's copies.
+      bar_init(smem_addr(&barriers.full[i]), 2 + 64);
       bar_init(smem_addr(&barriers.empty[i]), Prompt::warps);
       bar_init(smem_addr(&barriers.loaded[i]), 2);
     }
