@@ -20,14 +20,14 @@ struct Prompt {
     std::uint64_t full[pairs];    // a stage holds a page
     std::uint64_t empty[pairs];   // its page has been read
     std::uint64_t loaded[pairs];  // by both warps of a pair
-    std::uint64_t keys[groups];   // both halves have said their sums with keys
+    std::uint64_t keys[groups];   // both halves have written their sums with keys
     std::uint64_t queries[groups];
   };
   struct Shared {
     Stage stage[pairs];
     RelateScratch scratch[pairs];
     float values[pairs][page_rows][value_pitch];
-    // What the warps of two halves tell each other, alternating: sums with keys, and with the
+    // What the warps of two halves give each other, alternating: sums with keys, and with the
     // queries of the other one's rows.
     float4 sums[2][groups][2][3][32];
     Barriers barriers;
