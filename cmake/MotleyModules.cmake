@@ -33,8 +33,9 @@ endfunction()
 set(computing_modules quant kernels lora moe)
 
 # motley_module(NAME [FOLDERS folders...] [DEPENDS modules...] SOURCES files... [LIBRARIES targets...] [TESTS files...])
-# FOLDERS: all sub-folders in order, the lowest first, and `.` for the files that lie in none; a/b is a folder of its own. A
-# file includes no header of a later one, which the test architecture.FoldersAreInOrder checks.
+# FOLDERS: all sub-folders in order, the lowest first, and `.` for the files that lie in none. A file includes no header of
+# a later one, which the test architecture.FoldersAreInOrder checks. A folder in a folder that is listed (http/wire) has its
+# own place in the order; one that is not belongs to the folder around it.
 function(motley_module name)
   cmake_parse_arguments(MODULE "" "" "FOLDERS;DEPENDS;SOURCES;LIBRARIES;TESTS" ${ARGN})
   if(MODULE_UNPARSED_ARGUMENTS)

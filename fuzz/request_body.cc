@@ -7,7 +7,7 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "server/http/body_coding.h"
+#include "server/http/wire/body_coding.h"
 
 namespace server = motley::server;
 

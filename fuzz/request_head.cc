@@ -1,7 +1,7 @@
 // Any bytes as the head of a request, and as the query of its target: they are refused with a
 // message of one line, or mean the same wherever they are cut and however they are spelled.
 
-#include "server/http/request_head.h"
+#include "server/http/messages/request_head.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "base/utf8.h"
-#include "server/http/head_scanner.h"
-#include "server/http/percent_encoding.h"
+#include "server/http/wire/head_scanner.h"
+#include "server/http/wire/percent_encoding.h"
 
 namespace server = motley::server;
 

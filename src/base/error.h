@@ -13,6 +13,7 @@ enum class ErrorCode : std::uint8_t {
   unauthorized,      // a key is required, and the request has none or a wrong one
   forbidden,         // disabled by the server's options
   not_found,         // no such file, model, adapter or route
+  conflict,          // the version that the request expects is not the present one
   timed_out,         // the client was too slow
   too_long,          // more bytes or tokens than allowed
   busy,              // no room now: a queue, memory or a limit; try again later

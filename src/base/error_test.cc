@@ -25,6 +25,7 @@ const std::vector<Row>& contract() {
       {ErrorCode::unauthorized, "unauthorized", 1, 401},
       {ErrorCode::forbidden, "forbidden", 1, 403},
       {ErrorCode::not_found, "not_found", 1, 404},
+      {ErrorCode::conflict, "conflict", 1, 409},
       {ErrorCode::timed_out, "timed_out", 1, 408},
       {ErrorCode::too_long, "too_long", 1, 413},
       {ErrorCode::busy, "busy", 1, 429},

@@ -79,7 +79,7 @@ struct Settings {
   serving::FormNames forms;
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root;
-  std::uint64_t request_memory = std::uint64_t{2} << 30;
+  std::uint64_t request_memory = serving::max_request_memory;
 };
 
 Result<void> read_logprobs(const Arguments& arguments, Settings& settings) {
@@ -118,19 +118,27 @@ Result<void> read_addresses(const Arguments& arguments, server::HttpServer::Opti
   return {};
 }
 
+Result<void> read_client_limits(const Arguments& arguments, server::HttpLimits& limits) {
+  const auto patience = std::chrono::duration_cast<std::chrono::seconds>(limits.request_time);
+  MOTLEY_TRY(const std::int64_t seconds,
+             integer_option(arguments, "--client-timeout", 1, 86'400, patience.count()));
+  limits.request_time = std::chrono::seconds(seconds);
+  limits.write_time = std::chrono::seconds(seconds);
+  MOTLEY_TRY(const std::int64_t connections,
+             integer_option(arguments, "--max-connections", 1, 1'000'000,
+                            static_cast<std::int64_t>(limits.connections)));
+  limits.connections = static_cast<std::size_t>(connections);
+  limits.address_connections = static_cast<std::size_t>((connections + 1) / 2);
+  return {};
+}
+
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings;
   MOTLEY_TRY(settings.model, read_model_settings(arguments));
   MOTLEY_TRY_VOID(read_addresses(arguments, settings.http));
-  MOTLEY_TRY(const std::int64_t seconds,
-             integer_option(arguments, "--client-timeout", 1, 86'400, 30));
-  settings.http.limits.request_time = std::chrono::seconds(seconds);
-  settings.http.limits.write_time = std::chrono::seconds(seconds);
-  MOTLEY_TRY(const std::int64_t connections,
-             integer_option(arguments, "--max-connections", 1, 1'000'000, 4096));
-  settings.http.limits.connections = static_cast<std::size_t>(connections);
-  settings.http.limits.address_connections = static_cast<std::size_t>((connections + 1) / 2);
-  MOTLEY_TRY(const std::int64_t drain, integer_option(arguments, "--drain-timeout", 0, 86'400, 25));
+  MOTLEY_TRY_VOID(read_client_limits(arguments, settings.http.limits));
+  MOTLEY_TRY(const std::int64_t drain, integer_option(arguments, "--drain-timeout", 0, 86'400,
+                                                      server::default_drain_time.count()));
   settings.drain_timeout = std::chrono::seconds(drain);
   MOTLEY_TRY(const std::int64_t watchdog, integer_option(arguments, "--watchdog", 0, 86'400, 60));
   settings.watchdog = std::chrono::seconds(watchdog);

@@ -14,7 +14,6 @@
 #include <boost/asio/write.hpp>
 
 #include "base/cat.h"
-#include "net/client_address.h"
 
 namespace motley::net {
 namespace {
@@ -57,6 +56,16 @@ Peer peer_of(ByteStream::Socket& socket) {
 }
 
 }  // namespace
+
+std::string client_address(const asio::ip::address& address) {
+  if (address.is_v4()) return address.to_string();
+  const asio::ip::address_v6 whole = address.to_v6();
+  if (whole.is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, whole).to_string();
+  asio::ip::address_v6::bytes_type bytes = whole.to_bytes();
+  std::fill(bytes.begin() + 8, bytes.end(), static_cast<unsigned char>(0));
+  return cat(asio::ip::address_v6(bytes).to_string(), "/64");
+}
 
 ByteStream::ByteStream(Socket socket) : socket_(std::move(socket)), peer_(peer_of(socket_)) {
   if (peer_.kind != Peer::Kind::internet) return;

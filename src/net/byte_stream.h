@@ -22,6 +22,10 @@
 
 namespace motley::net {
 
+// The address by which clients are limited: an IPv4 address, or the first 64 bits of an IPv6
+// address, since a client commonly has all the rest.
+std::string client_address(const boost::asio::ip::address& address);
+
 // The other end of a stream.
 struct Peer {
   // Of the socket, whether or not its other end is still there.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/recurrence.h"
 #include "lora/apply/batch.h"
 #include "model/block.h"
 #include "model/step.h"
@@ -24,6 +25,11 @@ struct SequenceState {
   // The chunk's first tokens that will not be taken back: all but kernels::max_uncertain_rows at
   // most. Afterwards the state stands at kernels::anchor_after(length, certain).
   std::int64_t certain = 0;
+
+  // Of a sequence of that length whose next rows are all kept.
+  static SequenceState certain_rows(std::int32_t slot, std::int64_t length, std::int64_t rows) {
+    return {.slot = slot, .anchor = kernels::anchor_after(length, 0), .certain = rows};
+  }
 };
 
 // The next tokens of a sequence under one mix of adapters: a piece of a prompt, or a single token.

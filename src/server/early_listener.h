@@ -6,8 +6,8 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "base/result.h"
-#include "server/http/exchange.h"
 #include "server/http/http_server.h"
+#include "server/http/messages/exchange.h"
 
 namespace motley::server {
 

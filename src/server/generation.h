@@ -6,8 +6,8 @@
 
 #include "engine/engine.h"
 #include "server/api/generation_plan.h"
-#include "server/http/exchange.h"
-#include "server/http/memory_budget.h"
+#include "server/http/limits/memory_budget.h"
+#include "server/http/messages/exchange.h"
 
 namespace motley::server {
 

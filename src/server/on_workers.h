@@ -12,7 +12,7 @@
 #include "base/system/out_of_memory.h"
 #include "server/fair_workers.h"
 #include "server/handover.h"
-#include "server/http/exchange.h"
+#include "server/http/messages/exchange.h"
 
 namespace motley::server {
 

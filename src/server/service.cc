@@ -18,7 +18,7 @@
 #include "server/api/suggestions.h"
 #include "server/generation.h"
 #include "server/handover.h"
-#include "server/http/body_coding.h"
+#include "server/http/wire/body_coding.h"
 #include "server/on_workers.h"
 #include "server/playground.h"
 #include "server/routes/plain_path.h"
@@ -119,7 +119,8 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
       admission_(routes(), {.keys = options_.keys,
                             .origins = options_.origins,
                             .adapter_loading = options_.adapter_loading}),
-      budget_(options_.request_memory_bytes, options_.request_memory_bytes / 2),
+      budget_(options_.request_memory_bytes,
+              options_.request_memory_bytes / MemoryBudget::client_part),
       planner_(text_,
                planner_options(options_, limits_within(budget_.max_address_bytes()), engine_)),
       started_(std::time(nullptr)),
@@ -298,13 +299,9 @@ template asio::awaitable<Result<TokenizePlan>> Service::plan(Exchange& exchange,
 
 Result<void> Service::charge(const GenerationPlan& plan, const HttpHead& head,
                              MemoryBudget::Share& share) {
-  if (Result<void> fits = check_charge(plan.charge, plan.limits); !fits.ok()) {
-    counts_.refuse("too_large");
-    return fits;
-  }
+  MOTLEY_TRY_VOID(check_charge(plan.charge, plan.limits));
   const MemoryBudget::Refusal refusal = share.grow(plan.charge.admitted_bytes);
   if (refusal == MemoryBudget::Refusal::none) return {};
-  counts_.refuse("memory");
   const std::string needs = cat("the request needs ", format_bytes(plan.charge.admitted_bytes),
                                 " (", plan.charge.fields, "), and ");
   if (refusal == MemoryBudget::Refusal::all)
@@ -360,9 +357,9 @@ asio::awaitable<Result<void>> Service::bring_adapters(
 asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationPlan> planning) {
   const InAnswer counted(begun_, answering_);
   const engine::Usage usage = co_await answer_generation(exchange, planning);
-  constexpr int no_room = 429;
+  const bool refused = exchange.status() == http_status(ErrorCode::busy);
   if (const auto& holder = exchange.request().holder)
-    holder_counts_.count(holder->name, usage, exchange.status() == no_room);
+    holder_counts_.count(holder->name, usage, refused);
 }
 
 asio::awaitable<engine::Usage> Service::answer_generation(Exchange& exchange,
@@ -373,8 +370,13 @@ asio::awaitable<engine::Usage> Service::answer_generation(Exchange& exchange,
   MemoryBudget::Share share(budget_, client);
   if (exchange.gone()) co_return engine::Usage();
   if (planned.ok()) log_model(exchange, *planned);
-  Result<void> admitted =
-      planned.ok() ? charge(*planned, exchange.request(), share) : planned.error();
+  Result<void> admitted;
+  if (planned.ok()) {
+    admitted = charge(*planned, exchange.request(), share);
+    if (!admitted.ok()) counts_.refuse(admitted.error().code());
+  } else {
+    admitted = planned.error();
+  }
   if (admitted.ok()) {
     const std::vector<lora::ScaledAdapter> named = planned->requests.front().adapters;
     admitted = co_await bring_adapters(exchange, named);

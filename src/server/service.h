@@ -18,14 +18,15 @@
 #include "server/api/fields/notices.h"
 #include "server/api/generation_plan.h"
 #include "server/fair_workers.h"
-#include "server/http/exchange.h"
-#include "server/http/http_stats.h"
-#include "server/http/memory_budget.h"
+#include "server/http/connections/http_stats.h"
+#include "server/http/limits/memory_budget.h"
+#include "server/http/messages/exchange.h"
 #include "server/metrics/holder_counts.h"
 #include "server/metrics/metrics.h"
 #include "server/routes/request_admission.h"
 #include "server/routes/route_table.h"
 #include "server/shared_loads.h"
+#include "serving/memory_plan.h"
 
 namespace motley::server {
 
@@ -51,7 +52,7 @@ class Service : public RouteHandlers {
     // Health of what is neither the engine's nor the service's; may be empty.
     std::function<Result<void>()> health = {};
     // The memory of all requests together; see request_charge.h.
-    std::size_t request_memory_bytes = std::size_t{2} << 30;
+    std::size_t request_memory_bytes = serving::max_request_memory;
   };
 
   // Text and engine must outlive the service.

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "server/api/adapter_request.h"
 #include "server/api/messages/error.h"
 #include "server/routes/route_table.h"
 #include "server/service.h"
@@ -9,8 +10,6 @@
 namespace motley::server {
 
 const RouteTable& Service::routes() {
-  // Bodies that hold only a few names.
-  constexpr std::size_t adapter_body_bytes = 64 << 10;
   static constexpr std::array rows = {
       Route::get("/", handler<&Service::playground>).for_anyone(),
       Route::get("/health", handler<&Service::health>).for_anyone(),
@@ -36,11 +35,11 @@ const RouteTable& Service::routes() {
           .with_errors(messages_error),
       Route::post("/v1/load_lora_adapter", handler<&Service::load_adapter>)
           .for_operators()
-          .with_body(adapter_body_bytes)
+          .with_body(max_adapter_request_bytes)
           .with_errors(adapter_error),
       Route::post("/v1/unload_lora_adapter", handler<&Service::unload_adapter>)
           .for_operators()
-          .with_body(adapter_body_bytes)
+          .with_body(max_adapter_request_bytes)
           .with_errors(adapter_error),
   };
   // The other routes of Anthropic, which this server does not have: their 404 has its form, too.

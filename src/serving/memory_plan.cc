@@ -33,7 +33,6 @@ constexpr std::uint64_t state_parts = 5;      // of what weights and adapters le
 // memory for requests.
 constexpr std::uint64_t host_parts = 4;
 constexpr std::uint64_t gpu_parts_spared = 32;
-constexpr std::uint64_t most_request_memory = std::uint64_t{2} << 30;
 constexpr std::int64_t min_pages = 2;
 
 constexpr std::string_view max_model_len_option = "--max-model-len";
@@ -171,7 +170,7 @@ Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t
 }
 
 std::uint64_t default_request_memory(std::uint64_t total) {
-  return std::min(most_request_memory, total / host_parts);
+  return std::min(max_request_memory, total / host_parts);
 }
 
 }  // namespace motley::serving

@@ -85,8 +85,9 @@ Result<StepPlan> plan_steps(const Machine& machine, const DeviceMemory& memory,
 // Refuses --max-model-len of more tokens than a model has positions.
 Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions);
 
-// Bytes that all requests may hold at once without --request-memory, where the process may use
-// `total` bytes.
+// Bytes that all requests may hold at once without --request-memory: at most, and where the process
+// may use `total` bytes.
+inline constexpr std::uint64_t max_request_memory = std::uint64_t{2} << 30;
 std::uint64_t default_request_memory(std::uint64_t total);
 
 }  // namespace motley::serving

@@ -1,24 +1,24 @@
 # Shows that the folders of a module stand in the order that it declares: a file includes headers of its folder and of
 # folders listed before it, never of later ones. Tests and their headers (*_test.cc, test_*.h) may include any. Then plants
-# every wrong include there is, and sees it found. Run by ctest with -DSOURCES=<root>/src -DSCRATCH=... and for every
-# module of -DMODULES (comma-separated) -DFOLDERS_<name>=<its folders, the lowest first; . is the module's folder itself>.
-# A folder of a folder may be listed, as a/b; files of a that lie in none of those listed then need a of their own.
+# every wrong include there is, and sees it found. A folder in a folder may be declared too (http/wire); one that is not
+# belongs to the folder around it. Run by ctest with -DSOURCES=<root>/src -DSCRATCH=... and for every
+# module of -DMODULES (comma-separated) -DFOLDERS_<name>=<its folders, the lowest first; . is the module's folder itself>
 
-# Sets `result` to the folder of a file of a module: the longest of `folders` that it lies in, or else its first one.
+# Sets `result` to the folder of a file of a module: the innermost one of `folders` that holds it, else the outermost.
 function(folder_of file folders result)
   set(folder .)
   if(file MATCHES "^([^/]+)/")
     set(folder ${CMAKE_MATCH_1})
   endif()
-  set(longest 0)
-  foreach(listed IN LISTS folders)
-    string(FIND "${file}" "${listed}/" at)
-    string(LENGTH "${listed}" length)
-    if(at EQUAL 0 AND length GREATER longest)
-      set(longest ${length})
-      set(folder ${listed})
+  get_filename_component(around ${file} DIRECTORY)
+  while(around)
+    list(FIND folders ${around} at)
+    if(NOT at EQUAL -1)
+      set(folder ${around})
+      break()
     endif()
-  endforeach()
+    get_filename_component(around "${around}" DIRECTORY)
+  endwhile()
   set(${result} ${folder} PARENT_SCOPE)
 endfunction()
 

@@ -171,7 +171,7 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                            .poison = true};
   runner::Runner::Options steps{.max_rows = options.max_rows,
                                 .max_sequences = 64,
-                                .max_tokens = 128,
+                                .max_tokens = options.max_tokens,
                                 .pages = options.pages,
                                 .logit_rows = std::min<std::int64_t>(options.max_rows, 64),
                                 .adapter_rank = options.adapter_rank,

@@ -38,6 +38,7 @@ class GoldenModel {
     bool exact_inputs = true;
     int threads = 2;
     std::int64_t max_rows = 64;
+    std::int64_t max_tokens = 128;  // of a sequence
     std::int64_t pages = 256;
     std::string experts_backend = {};   // "": the selected one
     std::filesystem::path folder = {};  // other weights than the golden's own

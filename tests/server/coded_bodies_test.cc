@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "server/http/body_coding.h"
+#include "server/http/wire/body_coding.h"
 #include "server/json_paths.h"
 #include "server/test_server.h"
 

@@ -13,7 +13,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/check.h"
-#include "server/http/timers.h"
+#include "server/http/limits/timers.h"
 
 namespace motley::server {
 

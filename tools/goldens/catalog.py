@@ -7,6 +7,7 @@ from typing import Literal
 
 from . import conventions as c
 from .adapters import DOWN_PARAMETER, EXPERT_PARAMETERS, GATE_UP_PARAMETER, Rewritten, Source, ragged_rank
+from .delta_models import ATTENTION
 from .spec import ModelSpec
 
 
@@ -81,7 +82,7 @@ def _v4_config(leaves: dict[str, str], parts: tuple[str, ...] = ("gate", "up", "
     }
 
 
-def _per_expert() -> Rewritten:
+def _per_expert(peft_reads: bool = True) -> Rewritten:
     """gate and up of an expert share their A, as they do in the fused source."""
     return Rewritten(
         "experts_per_expert",
@@ -89,7 +90,7 @@ def _per_expert() -> Rewritten:
         "per-expert",
         partial(c.per_expert, leaves=c.LINEAR_LEAVES),
         _v4_config(c.LINEAR_LEAVES),
-        peft_reads=True,
+        peft_reads=peft_reads,
     )
 
 
@@ -461,6 +462,11 @@ def _glm4_moe(spec: ModelSpec) -> list[Entry]:
     ]
 
 
+def _on_delta_net(spec: ModelSpec, name: str, **kind: bool) -> Source:
+    modules = [name for name in spec.attention if name not in ATTENTION]
+    return Source(name, {"r": 2, "lora_alpha": 1.5, "target_modules": modules} | kind)
+
+
 def _qwen3_5_moe(spec: ModelSpec) -> list[Entry]:
     return [
         _attention(spec, rank=3, alpha=2),
@@ -468,7 +474,60 @@ def _qwen3_5_moe(spec: ModelSpec) -> list[Entry]:
         _MIX,
         _other_prefix("attention"),
         _other_prefix("experts"),
+        _per_expert(peft_reads=False),
     ]
+
+
+def _shared_expert() -> Source:
+    lora = {"r": 3, "lora_alpha": 2, "target_modules": r".*\.mlp\.shared_expert(\.(gate|up|down)_proj|_gate)"}
+    return Source("shared_expert", lora, as_named=True)
+
+
+def _qwen3_5_moe_text(spec: ModelSpec) -> list[Entry]:
+    return [
+        *_qwen3_5_moe(spec)[:-1],
+        *_v4(c.LINEAR_LEAVES, peft_reads=False),
+        _all_linear(spec, rank=1, alpha=0.75),
+        _router(spec),
+        _shared_expert(),
+        _on_delta_net(spec, "dora", use_dora=True),
+        _on_delta_net(spec, "lora_bias", lora_bias=True),
+    ]
+
+
+def _qwen3_5(spec: ModelSpec) -> list[Entry]:
+    mlp = {"r": 3, "lora_alpha": 2, "target_modules": ["gate_proj", "up_proj", "down_proj"]}
+    everything = {"r": 1, "lora_alpha": 0.75, "target_modules": "all-linear", "exclude_modules": r".*\.visual\..*"}
+    return [
+        _attention(spec, rank=3, alpha=2),
+        Source("mlp", mlp),
+        Mix("mix", (("attention", 0.6), ("mlp", -1.3))),
+        _other_prefix("attention"),
+        Source("all_linear", everything, dtype="F16"),
+        _on_delta_net(spec, "dora", use_dora=True),
+        _on_delta_net(spec, "lora_bias", lora_bias=True),
+        Source("embeddings", {"r": 3, "lora_alpha": 2, "target_modules": ["embed_tokens"]}),
+        Source("lm_head", {"r": 3, "lora_alpha": 2, "target_modules": ["lm_head"]}),
+    ]
+
+
+def _qwen3_next(spec: ModelSpec) -> list[Entry]:
+    return [
+        _attention(spec, rank=3, alpha=2),
+        _experts(rank=2, alpha=1.5),
+        _MIX,
+        *_v4(c.LINEAR_LEAVES),
+        _all_linear(spec, rank=1, alpha=0.75),
+        _router(spec),
+        _shared_expert(),
+        _plain_mlps("dense_layer", r".*\.layers\.1\.mlp"),
+        _on_delta_net(spec, "dora", use_dora=True),
+        _on_delta_net(spec, "lora_bias", lora_bias=True),
+    ]
+
+
+def _small(spec: ModelSpec) -> list[Entry]:
+    return [_attention(spec, rank=1, alpha=0.75), _experts(rank=1, alpha=0.75), _MIX]
 
 
 def _dense(spec: ModelSpec) -> list[Entry]:
@@ -544,7 +603,10 @@ _BY_MODEL: dict[str, Callable[[ModelSpec], list[Entry]]] = {
     "glm4_moe": _glm4_moe,
     "glm4_moe_air": _few,
     "qwen3_5_moe": _qwen3_5_moe,
-    "qwen3_5_moe_text": _qwen3_5_moe,
+    "qwen3_5_moe_text": _qwen3_5_moe_text,
+    "qwen3_5": _qwen3_5,
+    "qwen3_next": _qwen3_next,
+    "qwen3_next_unnormalised": _small,
     "qwen3": _dense,
     "llama": _dense,
     "qwen3_moe_w4a16": _qwen3_moe_w4a16,

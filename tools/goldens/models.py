@@ -270,10 +270,22 @@ def save(spec: ModelSpec, folder: Path) -> None:
     sharding = {"max_shard_size": spec.max_shard_bytes} if spec.max_shard_bytes else {}
     model.save_pretrained(folder, save_original_format=not spec.fused, **sharding)
     if spec.float32 or spec.left_aside:
-        _as_released(spec, folder / "model.safetensors")
+        _weights_as_released(spec, folder / "model.safetensors")
+    if spec.config_as_released:
+        _config_as_released(spec.config_as_released, folder / "config.json")
 
 
-def _as_released(spec: ModelSpec, file: Path) -> None:
+def _config_as_released(changes: dict[str, Any], file: Path) -> None:
+    config: dict[str, Any] = json.loads(file.read_text())
+    text = config.get("text_config", config)
+    for key, value in changes.items():
+        text.pop(key, None)
+        if value is not None:
+            text[key] = value
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def _weights_as_released(spec: ModelSpec, file: Path) -> None:
     """A release has float32 among its tensors and layers of other models beside them, which transformers writes not."""
     tensors = load_file(file)
     for name, tensor in tensors.items():

@@ -48,15 +48,22 @@ def _hidden(spec: ModelSpec) -> int:
 
 
 def _q_rows(spec: ModelSpec) -> int:
-    return spec.config["num_attention_heads"] * spec.config["head_dim"]
+    gated = spec.family.startswith("qwen3_5")
+    return spec.config["num_attention_heads"] * spec.config["head_dim"] * (2 if gated else 1)
 
 
 def _inner(spec: ModelSpec) -> int:
     return spec.inner
 
 
+def _q_proj(spec: ModelSpec) -> str:
+    if "layer_types" not in spec.config:
+        return Q_PROJ
+    return f"{PREFIX}model.layers.{spec.config['layer_types'].index('full_attention')}.self_attn.q_proj"
+
+
 def _sound(spec: ModelSpec) -> Tensors:
-    return _pair(spec, Q_PROJ, _q_rows(spec), _hidden(spec))
+    return _pair(spec, _q_proj(spec), _q_rows(spec), _hidden(spec))
 
 
 def _pair(spec: ModelSpec, module: str, rows: int, columns: int, rank: int = RANK) -> Tensors:
@@ -302,9 +309,33 @@ def _expert_bias() -> list[Refusal]:
     ]
 
 
+def _around_a_delta_net() -> list[Refusal]:
+    """A convolution of single channels takes no factors."""
+    conv1d = f"{PREFIX}model.layers.0.linear_attn.conv1d"
+    return [
+        Refusal(
+            "refused_conv1d",
+            UNSUPPORTED,
+            ("layers.0", "conv1d"),
+            {"target_modules": ["q_proj", "conv1d"]},
+            lambda s: {
+                f"{conv1d}.lora_A.weight": _values(s, "conv1d.A", RANK, 1, s.config["linear_conv_kernel_dim"]),
+                f"{conv1d}.lora_B.weight": _values(s, "conv1d.B", _conv_channels(s), RANK, 1),
+            },
+        ),
+    ]
+
+
+def _conv_channels(spec: ModelSpec) -> int:
+    keys = spec.config["linear_num_key_heads"] * spec.config["linear_key_head_dim"]
+    return 2 * keys + spec.config["linear_num_value_heads"] * spec.config["linear_value_head_dim"]
+
+
 def _refusals(spec: ModelSpec) -> list[Refusal]:
     if spec.name == "qwen3_moe":
         return [*_other_methods(), *_other_starts(), *_other_variants(), *_bad_files()]
+    if spec.name == "qwen3_5_moe":
+        return _around_a_delta_net()
     return _expert_bias() if spec.name == "gpt_oss" else []
 
 

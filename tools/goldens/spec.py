@@ -31,6 +31,8 @@ class ModelSpec:
     positions: int = 64  # max_position_embeddings
     # The keys around `text_config` of a multimodal release; None: the config is the text model's alone.
     wrapper: dict[str, Any] | None = None
+    # Changes to the text model's part of config.json, as it stands in releases; None removes a key.
+    config_as_released: dict[str, Any] | None = None
     float32: tuple[str, ...] = ()  # ends of names that are stored in F32 among the others of `dtype`
     exact_float32: bool = False  # with values that `dtype` does not hold
     # Tensors that only lie in the file, and that nothing computes with.

@@ -172,7 +172,10 @@ class Maker:
             self.long_moves = long_lines.moves(model, lines)
 
     def _twin(self, case: str) -> str | None:
-        return f"{self.spec.twin}/{case}" if self.spec.twin else None
+        twin = next((spec for spec in models.MODELS if spec.name == self.spec.twin), None)
+        if twin is None or case not in ["base", *(entry.name for entry in entries(twin))]:
+            return None
+        return f"{twin.name}/{case}"
 
     def _base_case(self) -> None:
         def enough(result: Result) -> bool:

@@ -64,7 +64,8 @@ test::FakeBase open_base(const fs::path& model) {
     const std::size_t fused = item.name().find(".mlp.experts.");
     if (fused != std::string::npos && view.shape().rank() == 3) {
       // DoRA is never on experts, so the shapes are enough.
-      const auto layer = static_cast<std::int32_t>(std::stol(item.name().substr(13)));
+      const auto layer = static_cast<std::int32_t>(
+          std::stol(item.name().substr(item.name().find(".layers.") + 8)));
       const auto in = view.dim(gpt_oss ? 1 : 2);
       const auto out = view.dim(gpt_oss ? 2 : 1);
       const int last = static_cast<int>(view.dim(0)) - 1;

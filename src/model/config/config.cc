@@ -195,12 +195,12 @@ Result<Config> parse_config(const json::Value& value, std::string_view where) {
     config.model_type = model_type;
     return config;
   }
-  // A wrapper around a text model; whether its tables are one is said by the wrapper.
+  // A wrapper around a text model. Whether head and embedding are one table is the wrapper's word.
   MOTLEY_TRY(const Family* const inner,
              find_family(text->text_or("model_type", model_type), where));
   MOTLEY_TRY(Config config, read_as(*inner, *text));
   config.model_type = model_type;
-  config.tied_embeddings = json.boolean_or("tie_word_embeddings", config.tied_embeddings);
+  config.tied_embeddings = json.boolean_or("tie_word_embeddings", false);
   MOTLEY_TRY_VOID(json.result());
   return config;
 }

@@ -9,6 +9,9 @@
 
 namespace motley::server {
 
+// Bodies of these requests hold only a few names.
+inline constexpr std::size_t max_adapter_request_bytes = 64 << 10;
+
 struct LoadAdapterRequest {
   engine::AdapterSpec spec;  // with the path as the client wrote it
   bool replace = false;

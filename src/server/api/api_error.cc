@@ -105,6 +105,7 @@ std::string message_for_log(const Error& error) {
 
 std::string_view flat_type_of(int status) {
   if (status == 404) return "NotFoundError";
+  if (status == 409) return "ConflictError";
   return status == 400  ? "InvalidUserInput"
          : status < 500 ? "BadRequestError"
                         : "InternalServerError";

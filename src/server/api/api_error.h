@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 namespace motley::server {
 

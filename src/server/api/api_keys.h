@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/http/principal.h"
+#include "server/http/messages/principal.h"
 
 namespace motley::server {
 

@@ -11,7 +11,7 @@
 #include "server/api/fields/generation_fields.h"
 #include "server/api/fields/notices.h"
 #include "server/api/messages/error.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 namespace motley::server {
 namespace {
@@ -131,6 +131,18 @@ TEST(ApiError, SaysParamOnlyWhereTheRequestIsAtFault) {
   EXPECT_EQ(error_response({ErrorCode::not_implemented, "x"}).status, 501);
 }
 
+TEST(ApiError, AConflictIs409InEachForm) {
+  const Error error(ErrorCode::conflict, "version 3 is there, not 2", "expected_version");
+  const HttpResponse plain = error_response(error);
+  EXPECT_EQ(plain.status, 409);
+  EXPECT_TRUE(plain.headers.empty()) << "to ask again changes nothing";
+  EXPECT_THAT(plain.body, HasSubstr(R"("type":"invalid_request_error")"));
+  EXPECT_THAT(plain.body, HasSubstr(R"("param":"expected_version","code":"conflict")"));
+  const HttpResponse flat = adapter_error(error, {});
+  EXPECT_EQ(flat.status, 409);
+  EXPECT_THAT(flat.body, HasSubstr(R"("type":"ConflictError","param":null,"code":409)"));
+}
+
 TEST(ApiError, WhatIsTooLongDecidesStatusAndCode) {
   const auto of = [](std::string_view where) {
     return error_response({ErrorCode::too_long, "long", std::string(where)});
@@ -154,6 +166,7 @@ TEST(MessagesError, TypesFollowFromTheStatus) {
            {ErrorCode::unauthorized, 401, "authentication_error"},
            {ErrorCode::forbidden, 403, "permission_error"},
            {ErrorCode::not_found, 404, "not_found_error"},
+           {ErrorCode::conflict, 409, "invalid_request_error"},
            {ErrorCode::timed_out, 408, "timeout_error"},
            {ErrorCode::too_long, 413, "request_too_large"},
            {ErrorCode::busy, 429, "rate_limit_error"},

@@ -12,7 +12,7 @@
 #include "server/api/messages/request.h"
 #include "server/api/responses/reply.h"
 #include "server/api/responses/request.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 #include "serving/prompts/unenforced.h"
 
 namespace motley::server {

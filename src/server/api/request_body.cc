@@ -1,12 +1,6 @@
 #include "server/api/request_body.h"
 
 namespace motley::server {
-namespace {
-
-// Bounds the parsed body; a list of a million tokens is a valid prompt.
-constexpr json::ParseLimits body_limits = {.depth = 64, .values = 2'000'000};
-
-}  // namespace
 
 Result<json::Value> parse_body(const HttpRequest& request) {
   auto body = json::parse(request.body, "body", body_limits);

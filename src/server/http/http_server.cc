@@ -12,7 +12,6 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/out_of_memory.h"
-#include "server/http/connection_constants.h"
 #include "server/http/run_context.h"
 
 namespace motley::server {
@@ -21,16 +20,12 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-// Descriptors that stay free for files, such as those of adapters: a quarter, but at most this
-// many.
-constexpr std::size_t reserved_descriptors = 1024;
-
 // The wanted number, or what the system's limit allows.
 std::size_t connections_that_fit(std::size_t wanted) {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
   const auto limit = static_cast<std::size_t>(files.rlim_cur);
-  const std::size_t fit = limit - std::min(reserved_descriptors, limit / 4);
+  const std::size_t fit = limit - std::min(reserved_descriptors, limit / reserved_descriptors_part);
   if (fit < wanted)
     log::warning("http.fewer_connections",
                  {{"connections", fit},

@@ -14,9 +14,9 @@
 #include "base/result.h"
 #include "net/byte_stream.h"
 #include "server/http/accept_thread.h"
-#include "server/http/connection.h"
-#include "server/http/connection_table.h"
-#include "server/http/pipeline_turns.h"
+#include "server/http/connections/connection.h"
+#include "server/http/connections/connection_table.h"
+#include "server/http/connections/pipeline_turns.h"
 
 namespace motley::server {
 

@@ -1,10 +1,12 @@
-#include "server/metrics/adapter_metrics.h"
+// What engines say of adapters.
 
 #include <algorithm>
 #include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "server/metrics/page_parts.h"
 
 namespace motley::server {
 namespace {

@@ -1,10 +1,11 @@
-#include "server/metrics/gateway_metrics.h"
+// What gateways and dashboards of other servers read.
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "server/metrics/page.h"
+#include "server/metrics/page_parts.h"
 
 namespace motley::server {
 namespace {

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "server/metrics/adapter_metrics.h"
-#include "server/metrics/gateway_metrics.h"
 #include "server/metrics/page.h"
+#include "server/metrics/page_parts.h"
 
 namespace motley::server {
 
@@ -16,9 +15,9 @@ void HttpCounts::count(std::string_view route, int status) {
   ++counts_[{std::string(route), status}];
 }
 
-void HttpCounts::refuse(std::string_view reason) {
+void HttpCounts::refuse(ErrorCode why) {
   const std::lock_guard lock(mutex_);
-  ++refusals_[std::string(reason)];
+  ++refusals_[why == ErrorCode::too_long ? "too_large" : "memory"];
 }
 
 std::map<std::string, std::uint64_t> HttpCounts::refusals() const {

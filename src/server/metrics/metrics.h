@@ -7,9 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
 #include "base/system/watchdog.h"
 #include "engine/stats/stats.h"
-#include "server/http/http_stats.h"
+#include "server/http/connections/http_stats.h"
 
 namespace motley::server {
 
@@ -17,8 +18,9 @@ namespace motley::server {
 class HttpCounts {
  public:
   void count(std::string_view route, int status);
-  // Counts refused requests; `reason` is one of a few constants.
-  void refuse(std::string_view reason);
+  // Counts a request that the server refuses for want of room: `too_long` is more than one request
+  // may take, `busy` more than is left. The engine counts what its queue refuses.
+  void refuse(ErrorCode why);
   std::map<std::string, std::uint64_t> refusals() const;
   std::map<std::pair<std::string, int>, std::uint64_t> snapshot() const;
 

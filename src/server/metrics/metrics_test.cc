@@ -87,7 +87,7 @@ std::string without_buckets(const std::string& page) {
 TEST(Metrics, PageIsAsRecorded) {
   HttpCounts http;
   http.count("/v1/models", 200);
-  http.refuse("memory");
+  http.refuse(ErrorCode::busy);
   const ServerFigures server = {.model = "base", .now = 1.5, .used_bytes = 7, .limit_bytes = 9};
   engine::Stats all = engine::total_stats({filled(1), filled(1000)});
   const std::string replicas = metrics_page(all, http, server);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 namespace motley::server {
 

@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "base/cat.h"
-#include "server/http/body_coding.h"
+#include "server/http/wire/body_coding.h"
 
 namespace motley::server {
 namespace {

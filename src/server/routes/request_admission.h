@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/api/api_keys.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 #include "server/routes/origin_policy.h"
 #include "server/routes/route_table.h"
 

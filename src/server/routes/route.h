@@ -7,7 +7,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "server/api/api_error.h"
-#include "server/http/exchange.h"
+#include "server/http/messages/exchange.h"
 
 namespace motley::server {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/http/percent_encoding.h"
+#include "server/http/wire/percent_encoding.h"
 #include "server/routes/route.h"
 
 namespace motley::server {

@@ -5,7 +5,7 @@
 
 #include "base/cat.h"
 #include "base/system/random_id.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 namespace motley::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "engine/requests/request.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 // What the fields of a request may hold at most. docs/guide/http.md has the same table ("How much a
 // field holds"), and field_limits_test.cc says what it lacks.

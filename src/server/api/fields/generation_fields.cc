@@ -10,7 +10,7 @@
 #include "server/api/fields/ban_fields.h"
 #include "server/api/fields/field_limits.h"
 #include "server/api/fields/refused_fields.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 
 namespace motley::server {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/system/random_id.h"
 #include "server/api/messages/error.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 #include "serving/forms/tag_search.h"
 
 namespace motley::server {

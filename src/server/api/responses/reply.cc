@@ -7,7 +7,7 @@
 #include "base/json/json.h"
 #include "base/system/random_id.h"
 #include "server/api/reply_parts.h"
-#include "server/http/message.h"
+#include "server/http/messages/message.h"
 #include "serving/forms/tag_search.h"
 
 namespace motley::server {
