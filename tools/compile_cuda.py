@@ -29,7 +29,7 @@ NO_SPILLS = [
     r"grouped_kernel<.*, 128, 1>",
     *("combine", "count_pairs", "count_pieces", "scatter_pairs", "write_pieces", "sort_by_label"),
     *("multiply", "multiply_bulk<.*>", "shrink", "shrink_all<.*>", "expand"),
-    *("activate", "route_rows", "norm_and_route_rows"),
+    *("activate", "route_rows", "norm_and_route_rows", "recur_prompt"),
     r"attend_few<FewShape<(128, 128|192, 128|256, 256), (8|16)> >",
     r"attend_tiles<Shape<(64, 64|128, 128|192, 128), false> >",
 ]

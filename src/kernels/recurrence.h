@@ -36,14 +36,32 @@ struct StateSteps {
   const std::int32_t* certain = nullptr;  // all of a sequence's rows but max_uncertain_rows at most
 };
 
-// What one layer's recurrence keeps. Pointers are to slot 0; slot s of each array is
-// 4 * s * slot_stride bytes further on, because a slot has the arrays of all layers side by side.
+struct RecurrenceShape {
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t key_width = 0;
+  std::int64_t value_width = 0;
+  bool decay_by_key = false;  // a decay for each row of a head's state
+  bool corrects = false;      // there is a beta: a delta rule
+};
+// What a device's kernels keep of layers in a compute mode; the rest is float32.
+struct KeptTypes {
+  DType keys = DType::f32;    // in the log, or bf16
+  bool betas = false;         // are in the log
+  DType inputs = DType::f32;  // of convolutions, or bf16
+};
+
+// What one layer's recurrence keeps. The log with betas is that of a kernel for some shapes, whose
+// anchors have an order of their own and whose `updates` are others. Pointers are to slot 0; slot s
+// of each array is 4 * s * slot_stride bytes further on, because a slot has the arrays of all
+// layers side by side.
 struct RecurrenceMemory {
   float* anchors = nullptr;      // [value_heads, key_width, value_width]
   void* keys = nullptr;          // [state_log_rows, key_heads, key_width]
   DType key_type = DType::f32;   // or bf16: every row reads keys that are rounded to it
   float* updates = nullptr;      // [state_log_rows, value_heads, value_width]
   float* decays = nullptr;       // [state_log_rows, value_heads, 1 or key_width]
+  float* betas = nullptr;        // [state_log_rows, value_heads], where the log has them
   std::int64_t slot_stride = 0;  // in float32 numbers
 };
 
@@ -127,6 +145,7 @@ struct DeltaGates {
 };
 
 struct RecurrenceTable {
+  KeptTypes (*kept_types)(const RecurrenceShape&, bool exact) = nullptr;
   void (*recur)(const Recur&, StreamHandle) = nullptr;
   void (*convolve)(const Convolve&, StreamHandle) = nullptr;
   void (*gates)(const DeltaGates&, StreamHandle) = nullptr;

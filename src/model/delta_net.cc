@@ -158,6 +158,7 @@ StateShape DeltaNet::kept_per_sequence() const {
           .value_heads = sizes.value_heads,
           .key_width = sizes.key_width,
           .value_width = sizes.value_width,
+          .corrects = true,
           .channels = sizes.channels(),
           .taps = sizes.taps};
 }

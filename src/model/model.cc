@@ -236,9 +236,17 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
     token_caches_.push_back(layer.kept_per_token());
     state_shapes_.push_back(layer.kept_per_sequence());
   }
-  if (keeps_states() && !ops::has_recurrence(context({})))
+  if (!keeps_states()) return {};
+  if (!ops::has_recurrence(context({})))
     return Error(ErrorCode::unsupported, "recurrent layers have no kernels for this device yet",
                  device_->description(), "use --device cpu");
+  for (StateShape& shape : state_shapes_)
+    shape.types = ops::kept_types(context({}), {.key_heads = shape.key_heads,
+                                                .value_heads = shape.value_heads,
+                                                .key_width = shape.key_width,
+                                                .value_width = shape.value_width,
+                                                .decay_by_key = shape.decay_by_key,
+                                                .corrects = shape.corrects});
   return {};
 }
 

@@ -46,10 +46,10 @@ struct StateShape {
   std::int64_t key_width = 0;
   std::int64_t value_width = 0;
   bool decay_by_key = false;  // a decay for each row of a head's state
+  bool corrects = false;      // there is a beta: a delta rule
   std::int64_t channels = 0;  // of the convolution; 0: there is none
   std::int64_t taps = 0;
-  DType key_type = DType::f32;    // of the keys in the log, f32 or bf16
-  DType input_type = DType::f32;  // of what the convolution keeps, f32 or bf16
+  kernels::KeptTypes types{};  // as the device's kernels want them: Model asks them
 
   bool empty() const { return key_heads == 0 && channels == 0; }
 };

@@ -34,6 +34,11 @@ void check_heads(const Tensor& x) {
 
 bool has_recurrence(const Context& context) { return context.kernels->recurrence != nullptr; }
 
+kernels::KeptTypes kept_types(const Context& context, const kernels::RecurrenceShape& shape) {
+  MOTLEY_CHECK(has_recurrence(context), "a device with kernels for states");
+  return context.kernels->recurrence->kept_types(shape, context.exact);
+}
+
 void recur(const Context& context, const PagedRows& rows, const StateRows& states,
            const LayerStates& layer, const Recurrence& call) {
   for (const tensor::ConstTensor* const each : {&call.q, &call.k, &call.v}) check_heads(*each);

@@ -24,6 +24,8 @@ struct LayerStates {
 };
 
 bool has_recurrence(const Context& context);
+// What the device's kernels keep of such a layer in this compute mode.
+kernels::KeptTypes kept_types(const Context& context, const kernels::RecurrenceShape& shape);
 
 // All f32: q and k [R, key heads, key width], v and out [R, value heads, value width], g [R, value
 // heads] or [R, value heads, key width], beta [R, value heads] or nothing.

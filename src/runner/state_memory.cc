@@ -13,7 +13,7 @@ using model::StateShape;
 
 // Where a layer's arrays begin in a slot, in bytes; nothing it does not keep.
 struct Offsets {
-  std::optional<std::int64_t> anchors, keys, updates, decays, inputs, history;
+  std::optional<std::int64_t> anchors, keys, updates, decays, betas, inputs, history;
 };
 
 struct SlotLayout {
@@ -39,19 +39,20 @@ SlotLayout lay_out(std::span<const StateShape> shapes) {
     if (shape.key_heads > 0)
       layer.anchors = place(shape.value_heads * shape.key_width * shape.value_width);
     if (shape.channels > 0)
-      layer.history = place((shape.taps - 1) * shape.channels, shape.input_type);
+      layer.history = place((shape.taps - 1) * shape.channels, shape.types.inputs);
   }
   layout.snapshot = end;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const StateShape& shape = shapes[i];
     Offsets& layer = layout.layers[i];
     if (shape.key_heads > 0) {
-      layer.keys = place(rows * shape.key_heads * shape.key_width, shape.key_type);
+      layer.keys = place(rows * shape.key_heads * shape.key_width, shape.types.keys);
       layer.updates = place(rows * shape.value_heads * shape.value_width);
       layer.decays = place(rows * shape.value_heads * (shape.decay_by_key ? shape.key_width : 1));
+      if (shape.types.betas) layer.betas = place(rows * shape.value_heads);
     }
     if (shape.channels > 0)
-      layer.inputs = place(kernels::convolution_log_rows * shape.channels, shape.input_type);
+      layer.inputs = place(kernels::convolution_log_rows * shape.channels, shape.types.inputs);
   }
   layout.slot = end;
   return layout;
@@ -91,13 +92,14 @@ Result<StateMemory> StateMemory::create(tensor::Device& device, std::span<const 
     const Offsets& layer = layout.layers[i];
     memory.layers_.push_back({.recurrence = {.anchors = at(layer.anchors),
                                              .keys = at(layer.keys),
-                                             .key_type = shapes[i].key_type,
+                                             .key_type = shapes[i].types.keys,
                                              .updates = at(layer.updates),
                                              .decays = at(layer.decays),
+                                             .betas = at(layer.betas),
                                              .slot_stride = stride},
                               .convolution = {.inputs = at(layer.inputs),
                                               .history = at(layer.history),
-                                              .type = shapes[i].input_type,
+                                              .type = shapes[i].types.inputs,
                                               .slot_stride = stride}});
   }
   return memory;

@@ -92,16 +92,28 @@ TEST_F(StateMemories, GiveEachLayerWhatItKeeps) {
 
 TEST_F(StateMemories, KeepKeysAndInputsInTheirTypes) {
   std::array<model::StateShape, 3> narrow = shapes;
-  narrow[0].key_type = DType::bf16;
-  narrow[2].input_type = DType::bf16;
+  narrow[0].types.keys = DType::bf16;
+  narrow[2].types.inputs = DType::bf16;
   const StateMemory halves = StateMemory::create(device, narrow, {.slots = 1}).value();
   EXPECT_EQ(halves.layers()[0].recurrence.key_type, DType::bf16);
   EXPECT_EQ(halves.layers()[2].recurrence.key_type, DType::f32);
+  EXPECT_EQ(halves.layers()[0].recurrence.betas, nullptr);
   EXPECT_EQ(halves.layers()[2].convolution.type, DType::bf16);
   EXPECT_EQ(StateMemory::snapshot_bytes(shapes) - StateMemory::snapshot_bytes(narrow),
             4 * aligned(3 * 7) - 2 * 128);
   EXPECT_EQ(StateMemory::slot_bytes(shapes) - StateMemory::slot_bytes(narrow),
             4 * (aligned(32 * 6) - aligned(32 * 6 / 2) + aligned(16 * 7) - aligned(16 * 7 / 2)));
+}
+
+TEST_F(StateMemories, KeepBetasInTheLogWhereKernelsWantThem) {
+  std::array<model::StateShape, 3> corrected = shapes;
+  corrected[0].types.betas = true;
+  const StateMemory memory_of_both = StateMemory::create(device, corrected, {.slots = 1}).value();
+  const auto& [recurrence, convolution] = memory_of_both.layers()[0];
+  EXPECT_EQ(recurrence.betas - recurrence.decays, aligned(32 * 4));
+  EXPECT_EQ(StateMemory::snapshot_bytes(corrected), StateMemory::snapshot_bytes(shapes));
+  EXPECT_EQ(StateMemory::slot_bytes(corrected) - StateMemory::slot_bytes(shapes),
+            4 * aligned(32 * 4));
 }
 
 // Every array of every slot is aligned, and what snapshots hold is one run of memory.

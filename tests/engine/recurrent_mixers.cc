@@ -82,6 +82,7 @@ class DeltaNet final : public Recurrent {
             .value_heads = heads(),
             .key_width = width(),
             .value_width = width(),
+            .corrects = true,
             .channels = channels(),
             .taps = taps};
   }

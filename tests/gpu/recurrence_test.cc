@@ -1,3 +1,5 @@
+#include "kernels/cuda/recurrence/recurrence.h"
+
 #include <string>
 #include <vector>
 
@@ -5,6 +7,7 @@
 
 #include "gpu/device_kernels.h"
 #include "gpu/device_memory.h"
+#include "kernels/cuda/recurrence/fast.h"
 #include "recurrence/machine_cpu.h"
 
 // The GPU's part of the tests in tests/recurrence, and its kernels against the CPU's.
@@ -13,7 +16,9 @@ namespace {
 
 class GpuMachine : public Machine {
  public:
-  GpuMachine() = default;
+  explicit GpuMachine(
+      const kernels::RecurrenceTable& kernels = *gpu_tests::device_table().recurrence)
+      : kernels_(&kernels) {}
   GpuMachine(const GpuMachine&) = delete;
   GpuMachine& operator=(const GpuMachine&) = delete;
   ~GpuMachine() override {
@@ -30,12 +35,11 @@ class GpuMachine : public Machine {
     EXPECT_EQ(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
-  const kernels::RecurrenceTable& kernels() const override {
-    return *gpu_tests::device_table().recurrence;
-  }
+  const kernels::RecurrenceTable& kernels() const override { return *kernels_; }
   StreamHandle stream() const override { return gpu_tests::default_stream(); }
 
  private:
+  const kernels::RecurrenceTable* kernels_;
   std::vector<gpu_tests::DeviceArray<std::byte>> arrays_;
 };
 
@@ -45,7 +49,19 @@ std::unique_ptr<Machine> open_machine() { return std::make_unique<GpuMachine>();
 
 const std::vector<Form>& forms() {
   static const std::vector<Form> all = {
-      {.name = "f32"}, {.name = "bf16_log", .keys = DType::bf16, .inputs = DType::bf16}};
+      {.name = "f32"},
+      {.name = "bf16_log", .keys = DType::bf16, .inputs = DType::bf16},
+      // A number in two parts of bf16 is off by 2^-18 of itself at most, and a product of two such
+      // leaves out as much again: S^T k, the solved updates, their sum and the fold come one after
+      // the other, of which the updates' and the sum's have two such factors. That is 11 x 2^-18;
+      // exponentials are within 2^-20.
+      {.name = "fast",
+       .exact = false,
+       .keys = DType::bf16,
+       .queries = DType::bf16,
+       .inputs = DType::bf16,
+       .betas = true,
+       .error = 4.5e-5}};
   return all;
 }
 
@@ -125,6 +141,87 @@ TEST(GpuRecurrenceShapes, HaveTheCpusBits) {
     expect_same(got.convolved, expected.convolved, what);
     expect_same(gpu.memory(), cpu.memory(), what);
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GpuFastRecurrence, IsChosenByShapeAndComputeMode) {
+  const kernels::RecurrenceTable& table = *gpu_tests::device_table().recurrence;
+  const auto kept = [&](kernels::RecurrenceShape shape, bool exact) {
+    const kernels::KeptTypes types = table.kept_types(shape, exact);
+    EXPECT_EQ(types.keys, types.betas ? DType::bf16 : DType::f32);
+    EXPECT_EQ(types.inputs, exact ? DType::f32 : DType::bf16);
+    return types.betas;
+  };
+  const kernels::RecurrenceShape shape{
+      .key_heads = 16, .value_heads = 32, .key_width = 128, .value_width = 128, .corrects = true};
+  EXPECT_TRUE(kept(shape, false));
+  EXPECT_FALSE(kept(shape, true));
+  kernels::RecurrenceShape other = shape;
+  other.decay_by_key = true;
+  EXPECT_FALSE(kept(other, false));
+  other = shape;
+  other.corrects = false;
+  EXPECT_FALSE(kept(other, false));
+  other = shape;
+  other.value_width = 64;
+  EXPECT_FALSE(kept(other, false));
+  EXPECT_FALSE(kept({}, false));
+}
+
+// The forms of launches, as a table. A table's functions have no room for them.
+kernels::cuda::FastForms launched;
+constexpr kernels::RecurrenceTable of_launched{
+    .kept_types = kernels::cuda::kept_types,
+    .recur = [](const kernels::Recur& p,
+                StreamHandle stream) { kernels::cuda::recur_fast(p, stream, launched); },
+    .convolve = kernels::cuda::convolve,
+    .gates = kernels::cuda::gates};
+
+// However a head's columns lie on blocks, and whichever kernel goes through a long step: outputs
+// and all that is kept, over decoding sequences next to prompts, some without rows, and padding.
+TEST(GpuFastRecurrence, EveryFormHasTheSameBits) {
+  using kernels::cuda::DecodeForm;
+  const Form& form = forms().back();
+  ASSERT_TRUE(form.betas);
+  constexpr std::int64_t length = 130;
+  for (const Mixer& mixer : fast_mixers()) {
+    std::vector<InputRows> rows;
+    for (std::uint64_t i = 0; i < 4; ++i) rows.push_back(make_rows(mixer, length, 70 + i));
+    std::vector<std::vector<Outputs>> all;
+    std::vector<std::vector<float>> memories;
+    for (const auto decode :
+         {DecodeForm::helped, DecodeForm::loose, DecodeForm::halves, DecodeForm::whole}) {
+      for (const bool no_prompts : {false, true}) {
+        launched = {.decode = decode, .no_prompts = no_prompts};
+        Slots slots(mixer, form, 5, std::make_unique<GpuMachine>(of_launched));
+        std::vector<Place> places = {{.slot = 3}, {.slot = 0}, {.slot = 4}, {.slot = 1}};
+        Numbers numbers(71);
+        std::vector<Outputs>& outputs = all.emplace_back();
+        for (int step = 0; step < 12; ++step) {
+          std::vector<Piece> pieces;
+          std::int64_t max_rows = 0;
+          for (std::size_t i = 0; i < places.size(); ++i) {
+            const int most = step % 3 == 0 && i % 2 == 0 ? 45 : 9;
+            const auto count =
+                std::min<std::int64_t>(numbers.below(most + 1), length - places[i].length);
+            const auto uncertain =
+                std::min<std::int64_t>(numbers.below(kernels::max_uncertain_rows + 1), count);
+            max_rows = std::max(max_rows, count);
+            pieces.push_back({&places[i], &rows[i], count, uncertain});
+          }
+          outputs.push_back(slots.step(
+              pieces, {.padding = numbers.below(3), .max_rows = step % 2 == 0 ? 0 : max_rows}));
+        }
+        memories.push_back(slots.memory());
+      }
+    }
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      const std::string what = cat(mixer.name, ", forms ", i);
+      for (std::size_t step = 0; step < all[i].size(); ++step)
+        expect_same(all[i][step].mixed, all[0][step].mixed, cat(what, ", step ", step));
+      expect_same(memories[i], memories[0], what + ", memory");
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

@@ -91,6 +91,50 @@ TEST_P(RecurrenceLaws, ARowThatWasVerifiedHasTheBitsOfADecodedOne) {
   }
 }
 
+// The draw of a step's last row may have to wait, and that of every row before it.
+TEST_P(RecurrenceLaws, AStepNeedsNoCertainRow) {
+  const InputRows rows = make_rows(mixer(), length, 10);
+  const Outputs expected = whole(rows, length);
+  for (std::int64_t uncertain = 1; uncertain <= max_uncertain_rows; ++uncertain) {
+    Slots slots(mixer(), form(), 1);
+    Place place;
+    std::int64_t right = 0;
+    while (place.length < 60) {
+      const std::int64_t from = place.length;
+      InputRows drafted = rows;
+      spoil_rows(from + right, drafted);
+      const Outputs got = slots.step({{&place, &drafted, uncertain, uncertain}});
+      expect_rows(got, 0, expected, from, right, cat(uncertain, " uncertain rows"));
+      if (HasFatalFailure()) return;
+      place.length = from + right;
+      right = right == uncertain ? 0 : right + 1;
+    }
+  }
+}
+
+TEST_P(RecurrenceLaws, ADraftThatOverflowsReachesNoEarlierRow) {
+  const InputRows rows = make_rows(mixer(), length, 11);
+  const Outputs expected = whole(rows, length);
+  for (const Overflow kind : overflows) {
+    Numbers numbers(12);
+    Slots slots(mixer(), form(), 1);
+    Place place;
+    while (place.length < 60) {
+      const std::int64_t from = place.length;
+      const std::int64_t certain = numbers.below(numbers.below(4) == 0 ? 20 : 3);
+      const std::int64_t uncertain = 1 + numbers.below(max_uncertain_rows);
+      const std::int64_t right = numbers.below(static_cast<int>(uncertain) + 1);
+      InputRows drafted = rows;
+      overflow_rows(from + certain + right, kind, drafted);
+      const Outputs got = slots.step({{&place, &drafted, certain + uncertain, uncertain}});
+      expect_rows(got, 0, expected, from, certain + right,
+                  cat("overflow ", static_cast<int>(kind)));
+      if (HasFatalFailure()) return;
+      place.length = from + certain + right;
+    }
+  }
+}
+
 TEST_P(RecurrenceLaws, AForkHasTheBitsOfBoth) {
   const InputRows one = make_rows(mixer(), length, 4);
   for (const std::int64_t common : {5, 16, 30, 63}) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,6 +48,7 @@ struct Form {
   DType keys = DType::f32;
   DType queries = DType::f32;  // to which kernels round them
   DType inputs = DType::f32;   // of the convolution
+  bool betas = false;          // are in the log: the fast path, of some shapes
   // Of an output, over the sum of the magnitudes of what it is made of.
   double error = 1e-6;
 };
@@ -103,6 +105,23 @@ inline const std::vector<Mixer>& mixers() {
   return all;
 }
 
+// Those that the fast path of a GPU serves: one, two and four value heads for each key head.
+inline const std::vector<Mixer>& fast_mixers() {
+  const auto mixer = [](const char* name, std::int64_t key_heads, std::int64_t value_heads,
+                        float least_decay) {
+    return Mixer{.name = name,
+                 .key_heads = key_heads,
+                 .value_heads = value_heads,
+                 .key_width = 128,
+                 .value_width = 128,
+                 .least_decay = least_decay};
+  };
+  static const std::vector<Mixer> all = {mixer("one_to_one", 1, 1, -0.1F),
+                                         mixer("one_to_two", 2, 4, -2),
+                                         mixer("one_to_four", 1, 4, -20)};
+  return all;
+}
+
 constexpr std::int64_t conv_taps = 4;
 
 // Rows of a sequence: inputs of the recurrence and of the convolution.
@@ -129,6 +148,27 @@ inline void spoil_rows(std::int64_t first, InputRows& rows) {
     const std::int64_t width = static_cast<std::int64_t>(numbers.size()) / rows.count;
     std::fill(numbers.begin() + first * width, numbers.end(), poison);
   }
+}
+
+// What finite numbers of a draft may overflow to on the way.
+enum class Overflow { values, keys, both, queries, betas, infinite_values };
+constexpr Overflow overflows[] = {Overflow::values,  Overflow::keys,  Overflow::both,
+                                  Overflow::queries, Overflow::betas, Overflow::infinite_values};
+// Rows from `first` on have numbers near the largest of float32, of both signs.
+inline void overflow_rows(std::int64_t first, Overflow kind, InputRows& rows) {
+  const auto fill = [&](std::vector<float>& numbers, float number) {
+    const auto begin =
+        numbers.size() / static_cast<std::size_t>(rows.count) * static_cast<std::size_t>(first);
+    for (std::size_t i = begin; i < numbers.size(); ++i)
+      numbers[i] = i % 3 == 0 && &numbers != &rows.beta ? -number : number;
+  };
+  constexpr float large = 3.2e38F;
+  if (kind == Overflow::values || kind == Overflow::both) fill(rows.v, large);
+  if (kind == Overflow::keys) fill(rows.k, large);
+  if (kind == Overflow::both) fill(rows.k, 1e19F);
+  if (kind == Overflow::queries) fill(rows.q, large);
+  if (kind == Overflow::betas) fill(rows.beta, large);
+  if (kind == Overflow::infinite_values) fill(rows.v, std::numeric_limits<float>::infinity());
 }
 
 inline InputRows make_rows(const Mixer& mixer, std::int64_t count, std::uint64_t seed) {
@@ -226,6 +266,7 @@ class Slots {
     keys_ = place(kernels::state_log_rows * mixer.keys(), form.keys);
     updates_ = place(kernels::state_log_rows * mixer.values());
     decays_ = place(kernels::state_log_rows * mixer.decays());
+    if (form.betas) betas_ = place(kernels::state_log_rows * mixer.value_heads);
     inputs_ = place(kernels::convolution_log_rows * mixer.channels(), form.inputs);
     memory_ = machine_->place<float>(
         std::vector<float>(static_cast<std::size_t>(slots * slot_size_), poison));
@@ -298,6 +339,7 @@ class Slots {
                                   .key_type = form_.keys,
                                   .updates = memory_ + updates_,
                                   .decays = memory_ + decays_,
+                                  .betas = form_.betas ? memory_ + betas_ : nullptr,
                                   .slot_stride = slot_size_},
                        .exact = form_.exact},
                       m.stream());
@@ -377,7 +419,7 @@ class Slots {
   std::int64_t slot_size_ = 0;
   std::int64_t snapshot_size_ = 0;  // what snapshots hold stands first
   // Where arrays begin in a slot, in float32 numbers.
-  std::int64_t anchors_, history_, keys_, updates_, decays_, inputs_;
+  std::int64_t anchors_, history_, keys_, updates_, decays_, betas_ = 0, inputs_;
   struct {
     Growing<std::int32_t> begin, positions, slots, anchors, certain;
     Growing<float> q, k, v, g, beta, x, mixed, convolved;
@@ -397,7 +439,8 @@ struct Layer {
 inline std::vector<Layer> layers() {
   std::vector<Layer> all;
   for (const Form& form : forms())
-    for (const Mixer& mixer : mixers()) all.push_back({.mixer = mixer, .form = form});
+    for (const Mixer& mixer : form.betas ? fast_mixers() : mixers())
+      all.push_back({.mixer = mixer, .form = form});
   return all;
 }
 inline std::string name_of(const Layer& layer) {

@@ -520,6 +520,7 @@ constexpr AdapterTable walked_by_lora{};
 
 template <InstructionSet set>
 constexpr RecurrenceTable recurrence_table{
+    .kept_types = kept_types,
     .recur = [](const Recur& p, StreamHandle stream) { recur(p, stream, set); },
     .convolve = [](const Convolve& p, StreamHandle stream) { convolve(p, stream, set); },
     .gates = gates};

@@ -53,7 +53,8 @@ void store_keys(const Recur& p, std::int64_t sequence) {
 void recur(const Recur& p, StreamHandle stream, InstructionSet set) {
   MOTLEY_CHECK(p.key_width <= max_key_width && p.value_heads % p.key_heads == 0,
                "heads that a state can have");
-  MOTLEY_CHECK(p.memory.key_type == DType::f32, "a log in float32");
+  MOTLEY_CHECK(p.memory.key_type == DType::f32 && p.memory.betas == nullptr,
+               "a log in float32, without betas");
   check(p.steps);
   for_tasks(stream, p.steps.rows.count * p.value_heads, [&](std::int64_t task) {
     loops(set).recur(p, task / p.value_heads, task % p.value_heads);

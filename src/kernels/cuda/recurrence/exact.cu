@@ -431,10 +431,6 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A step may leave so many rows in the log: on the page of the last certain row, and uncertain
-// ones.
-constexpr std::int64_t most_kept_rows = state_page - 1 + max_uncertain_rows;
-
 // What the log keeps of keys and decays, after every head has read it.
 template <class Key>
 __global__ void __launch_bounds__(threads) store_rows(const __grid_constant__ Recur p) {
@@ -469,9 +465,8 @@ void launch_all(const Recur& p, StreamHandle stream) {
     launch("recur", recur_rows<Key, flag.value>, shape, stream, p, tiles, stores);
   });
   if (stores) return;
-  const std::int64_t rows = p.steps.rows.max_rows > 0 ? p.steps.rows.max_rows : p.steps.rows.rows;
   launch("recur_store", store_rows<Key>,
-         {.grid = static_cast<unsigned>(std::min(rows, most_kept_rows)),
+         {.grid = static_cast<unsigned>(std::min(most_rows(p.steps), most_kept_rows)),
           .grid_y = sequences,
           .threads = threads},
          stream, p);

@@ -6,12 +6,13 @@
 // Kernels of layers that keep a state for each sequence (docs/design/kernels-recurrence.md).
 namespace motley::kernels::cuda {
 
+KeptTypes kept_types(const RecurrenceShape& shape, bool exact);
 void recur(const Recur& params, StreamHandle stream);
 void convolve(const Convolve& params, StreamHandle stream);
 void gates(const DeltaGates& params, StreamHandle stream);
 
 inline constexpr RecurrenceTable recurrence_table{
-    .recur = recur, .convolve = convolve, .gates = gates};
+    .kept_types = kept_types, .recur = recur, .convolve = convolve, .gates = gates};
 
 // Sets attributes of kernels on the device that is being opened.
 Result<void> prepare_recurrence();

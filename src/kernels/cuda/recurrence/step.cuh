@@ -35,11 +35,18 @@ __device__ inline SequenceStep sequence_step(const StateSteps& steps, int sequen
   return s;
 }
 
-// Whether every sequence's rows fit in the log next to those that it holds already: then a head may
-// write its rows while others still read.
-inline bool log_has_room(const StateSteps& steps) {
-  const std::int64_t most = steps.rows.max_rows > 0 ? steps.rows.max_rows : steps.rows.rows;
-  return most <= state_log_rows - (state_page + max_uncertain_rows - 1);
+// A step may leave so many rows in the log: on the page of the last certain row, and uncertain
+// ones.
+inline constexpr std::int64_t most_kept_rows = state_page - 1 + max_uncertain_rows;
+// So many rows of a step fit in the log next to those that it holds already: then a head may write
+// its rows while others still read.
+inline constexpr std::int64_t most_short_rows = state_log_rows - most_kept_rows;
+
+// A bound of a sequence's rows.
+inline std::int64_t most_rows(const StateSteps& steps) {
+  return steps.rows.max_rows > 0 ? steps.rows.max_rows : steps.rows.rows;
 }
+// Whether every sequence's rows fit.
+inline bool log_has_room(const StateSteps& steps) { return most_rows(steps) <= most_short_rows; }
 
 }  // namespace motley::kernels::cuda
