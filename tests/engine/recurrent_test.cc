@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -80,12 +81,16 @@ class Steps {
                               .tokens = tokens,
                               .logits = runner::LogitsOf::all,
                               .state = {.slot = slot_, .anchor = anchor_, .certain = kept}};
-    auto sink = [&](const tensor::Tensor& rows, std::span<const runner::LogitRow> places) {
+    auto sink = [&](const tensor::Tensor& rows,
+                    std::span<const runner::LogitRow> places) -> Result<void> {
       for (std::size_t i = 0; i < places.size(); ++i) {
-        const float* const row = rows.select(static_cast<std::int64_t>(i)).data<float>();
-        logits_[length_ + static_cast<std::int64_t>(places[i].token)] = {row, row + rows.dim(1)};
+        std::vector<float> row(static_cast<std::size_t>(rows.dim(1)));
+        const std::byte* const from = rows.select(static_cast<std::int64_t>(i)).bytes();
+        MOTLEY_TRY_VOID(runner_->stream().copy(row.data(), from, row.size() * sizeof(float)));
+        MOTLEY_TRY_VOID(runner_->stream().synchronize());
+        logits_[length_ + static_cast<std::int64_t>(places[i].token)] = std::move(row);
       }
-      return Result<void>();
+      return {};
     };
     runner_->step(std::array{chunk}, sink).value();
     anchor_ = kernels::anchor_after(length_, kept);
