@@ -49,8 +49,10 @@ template <class Launch>
 double graph_time(int count, int replays, Launch launch, int pause_ms = 0) {
   cudaStream_t stream = nullptr;
   CHECK_CUDA(cudaStreamCreate(&stream));
+  // The first question opens the GPU, which a capturing thread cannot do.
+  const StreamHandle handle = device_kernels().on({stream});
   CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < count; ++i) launch(i, device_kernels().on({stream}));
+  for (int i = 0; i < count; ++i) launch(i, handle);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
