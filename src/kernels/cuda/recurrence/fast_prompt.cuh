@@ -16,6 +16,7 @@ struct Prompt {
   static constexpr int parts = width / columns;
   static constexpr int value_pitch = columns + 4;
 
+  // Every lane arrives for itself.
   struct Barriers {
     std::uint64_t full[pairs];    // a stage holds a page
     std::uint64_t empty[pairs];   // its page has been read
@@ -34,14 +35,9 @@ struct Prompt {
   };
 };
 
-// One arrival of a warp.
-__device__ inline void arrive_warp(std::uint64_t& bar, int lane) {
-  __syncwarp();
-  if (lane == 0) bar_arrive(smem_addr(&bar));
-}
 // Two warps meet.
-__device__ inline void meet(std::uint64_t& bar, int lane, std::uint32_t parity) {
-  arrive_warp(bar, lane);
+__device__ inline void meet(std::uint64_t& bar, std::uint32_t parity) {
+  bar_arrive(smem_addr(&bar));
   bar_wait(smem_addr(&bar), parity);
 }
 
@@ -82,10 +78,10 @@ __device__ inline void help_pages(const Head& at, int pages, int first_column,
       copies_wait<0>();
     }
     rows.store(page, stage, thread);
-    meet(barriers.loaded[pair], lane, parity);
+    meet(barriers.loaded[pair], parity);
     if (i + Prompt::pairs < pages) rows.fetch(at, Page(at.s, i + Prompt::pairs), thread);
     relate(page, stage, shared.scratch[pair], warp, lane);
-    arrive_warp(barriers.full[pair], lane);
+    bar_arrive(smem_addr(&barriers.full[pair]));
   }
 }
 
@@ -239,14 +235,14 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
   const int warp = thread / 32, lane = thread % 32;
   if (thread == 0) {
     for (int i = 0; i < Prompt::pairs; ++i) {
-      // Both helpers, and every thread's copies.
-      bar_init(smem_addr(&barriers.full[i]), 2 + 64);
-      bar_init(smem_addr(&barriers.empty[i]), Prompt::warps);
-      bar_init(smem_addr(&barriers.loaded[i]), 2);
+      // Both helpers, and their copies.
+      bar_init(smem_addr(&barriers.full[i]), 64 + 64);
+      bar_init(smem_addr(&barriers.empty[i]), Prompt::warps * 32);
+      bar_init(smem_addr(&barriers.loaded[i]), 64);
     }
     for (int i = 0; i < Prompt::groups; ++i) {
-      bar_init(smem_addr(&barriers.keys[i]), 2);
-      bar_init(smem_addr(&barriers.queries[i]), 2);
+      bar_init(smem_addr(&barriers.keys[i]), 64);
+      bar_init(smem_addr(&barriers.queries[i]), 64);
     }
     fence_bar_init();
   }
@@ -294,7 +290,7 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
     multiply_half(a, stage.k, half, lane, keys);
     warps.publish(0, keys[0]);
     warps.publish(1, keys[1]);
-    arrive_warp(barriers.keys[group], lane);
+    bar_arrive(smem_addr(&barriers.keys[group]));
     multiply_half(a, stage.q, half, lane, outs);
     // Each finishes eight rows: `mine` are those of this half.
     float mine[4];
@@ -305,7 +301,7 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
       theirs[e] = half == 0 ? outs[1][e] : outs[0][e];
     }
     warps.publish(2, theirs);
-    arrive_warp(barriers.queries[group], lane);
+    bar_arrive(smem_addr(&barriers.queries[group]));
     if (middle) {
       finish_middle(at, page, warps, column, state, keys, mine);
     } else {
@@ -325,7 +321,7 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
       for (int e = 0; e < 4; ++e) (half == 0 ? outs[0][e] : outs[1][e]) = mine[e];
       finish_page(at, page, stage, column, half, lane, state, keys, outs, errors);
     }
-    arrive_warp(barriers.empty[number], lane);
+    bar_arrive(smem_addr(&barriers.empty[number]));
   }
 }
 
