@@ -49,7 +49,8 @@ void launch_decode(const Recur& p, int max_rows, StreamHandle stream) {
 // what a block does once for a head counts.
 DecodeForm choose_decode(const Recur& p) {
   const std::int64_t heads = p.value_heads * p.steps.rows.count;
-  return heads <= 64 ? DecodeForm::helped : DecodeForm::halves;
+  if (heads <= 32) return DecodeForm::helped;
+  return heads <= 128 ? DecodeForm::loose : DecodeForm::halves;
 }
 
 void launch_decode(const Recur& p, DecodeForm form, int max_rows, StreamHandle stream) {
