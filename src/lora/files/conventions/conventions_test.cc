@@ -476,5 +476,24 @@ TEST(Conventions, PartsOfRowsBecomeOneMap) {
   }
 }
 
+// A list of leaf names matched modules of the vision tower too.
+TEST(Conventions, FactorsOfAVisionTowerAreLeftAside) {
+  FakeBase base;
+  base.add({.site = {0, Projection::q}, .in = 4, .out = 6});
+  AdapterFiles files;
+  for (const std::string module :
+       {"model.language_model.layers.0.self_attn.q_proj", "model.visual.blocks.0.attn.q_proj"}) {
+    files.add(module + ".lora_A.weight", {1, 4}, std::vector<float>(4, 1));
+    files.add(module + ".lora_B.weight", {6, 1}, std::vector<float>(6, 1));
+  }
+  const TemporaryFolder folder;
+  files.write(folder.path(),
+              R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]})");
+  const auto adapter = load_adapter(folder.path(), {}, base);
+  ASSERT_TRUE(adapter.ok()) << adapter.error().message();
+  ASSERT_EQ(adapter->sites.size(), 1U);
+  EXPECT_EQ(adapter->sites[0].site, (Site{0, Projection::q}));
+}
+
 }  // namespace
 }  // namespace motley::lora
