@@ -66,11 +66,12 @@ TEST_P(GpuLaunches, ATracedStepNamesAllThatItsGraphHolds) {
         std::vector<std::vector<std::int32_t>> pages;
         std::vector<runner::Chunk> chunks;
         for (int i = 0; i < sequences; ++i) pages.push_back(all_pages.take(count));
-        for (const std::vector<std::int32_t>& own : pages)
-          chunks.push_back({.pages = own,
+        for (int i = 0; i < sequences; ++i)
+          chunks.push_back({.pages = pages[static_cast<std::size_t>(i)],
                             .length = 0,
                             .tokens = std::span(tokens).first(static_cast<std::size_t>(count)),
-                            .mix = mix});
+                            .mix = mix,
+                            .state = runner::SequenceState::certain_rows(i, 0, count)});
         runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
         const runner::Runner::Trace trace = runner.trace(chunks).value();
         std::int64_t named = 0;
@@ -96,7 +97,10 @@ std::vector<model::TracedLaunch> launches_of_step(GoldenModel& golden, std::size
   const std::vector<std::int32_t> pages = runner::ConsecutivePages(runner.kv()).take(16);
   const std::vector<std::int32_t> tokens(count, 1);
   const std::vector<runner::Chunk> chunks{
-      {.pages = pages, .length = 0, .tokens = std::span(tokens)}};
+      {.pages = pages,
+       .length = 0,
+       .tokens = std::span(tokens),
+       .state = runner::SequenceState::certain_rows(0, 0, std::ssize(tokens))}};
   runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
   return runner.trace(chunks).value().launches;
 }

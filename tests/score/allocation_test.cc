@@ -36,6 +36,9 @@ std::int64_t allocations_of_steps(GoldenModel& golden) {
     return {};
   };
   const auto step = [&] {
+    for (std::size_t i = 0; i < chunks.size(); ++i)
+      chunks[i].state = runner::SequenceState::certain_rows(
+          static_cast<std::int32_t>(i), chunks[i].length, std::ssize(chunks[i].tokens));
     golden.runner().step(chunks, sink).value();
     for (runner::Chunk& chunk : chunks)
       chunk.length += static_cast<std::int64_t>(chunk.tokens.size());
