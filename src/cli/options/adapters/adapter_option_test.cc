@@ -1,6 +1,11 @@
 #include "cli/options/adapters/adapter_option.h"
 
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include "cli/command.h"
 
 namespace motley::cli {
 namespace {
@@ -20,6 +25,21 @@ TEST(AdapterOption, OptionsStandBehindThePathInAnyOrder) {
   // Text that is no option belongs to the path.
   EXPECT_EQ(parse_adapter_option("poet=a,whole").value().path, "a,whole");
   EXPECT_FALSE(parse_adapter_option("poet=,partial").ok());
+}
+
+std::string refused_word(const std::string& option) {
+  const std::vector<std::string> words{MOTLEY_DEMO_MODEL, "--adapter", option};
+  const Arguments arguments = Arguments::parse(serve_command().spec, words).value();
+  return read_adapter_options(arguments).error().message();
+}
+
+TEST(AdapterOption, AWordThatIsNoOptionIsNamed) {
+  const std::string cynic = "a=" MOTLEY_DEMO_MODEL "/adapters/cynic";
+  EXPECT_EQ(refused_word(cynic + ",pined"),
+            "'pined' is no option of an adapter (--adapter a): did you mean pinned?");
+  EXPECT_EQ(refused_word(cynic + ",x,partial"),
+            "'x' is no option of an adapter (--adapter a): options after the path are pinned, "
+            "partial, b-columns=rank-major, orientation=standard");
 }
 
 }  // namespace
