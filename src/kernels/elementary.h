@@ -178,6 +178,13 @@ struct Embed {
 // (min(gate, limit) * sigmoid(alpha * gate)) * (clamp(up, -limit, limit) + 1).
 enum class Activation : std::uint8_t { silu, clamped_swiglu };
 
+// A norm of parts of rows, each `width` numbers, as RmsNorm of float32 computes it.
+struct NormOfParts {
+  const float* weight = nullptr;  // [width]; null: no norm
+  std::int64_t width = 0;
+  float eps = 1e-6F;
+};
+
 struct ActivateAndMultiply {
   std::int64_t rows = 0;
   std::int64_t width = 0;
@@ -192,6 +199,10 @@ struct ActivateAndMultiply {
   void* out = nullptr;  // may be gate or up where the types agree
   DType out_type = DType::f32;
   std::int64_t out_stride = 0;
+  // What activate_blocks() does besides: of up before the product, and of out for the products that
+  // follow, beside it.
+  NormOfParts norm{};
+  RoundedRows rounded{};
 };
 
 // For each head h: y[r][h][j] = sum over k of x[r][h][k] * w[h * w_rows_per_head + w_first + j][k].
@@ -584,6 +595,15 @@ struct ElementaryTable {
   // The form in which a norm can write the inputs of products beside its result: codes where
   // linears() would make codes of them. `none`: it cannot. A norm without a sum has no call.add.
   InputForm (*norm_inputs)(const AddAndNorm& call, const Linears&, StreamHandle) = nullptr;
+  // The same for activate_blocks().
+  InputForm (*activation_inputs)(const ActivateAndMultiply&, const Linears&,
+                                 StreamHandle) = nullptr;
+  // activate_and_multiply() with a norm or rounded rows, if it takes the norm; null on the CPU.
+  bool (*takes_norm_of_parts)(const ActivateAndMultiply&) = nullptr;
+  void (*activate_blocks)(const ActivateAndMultiply&, StreamHandle) = nullptr;
+  // What uses the sum of a token's experts, which is rows.add.b. Null on the CPU.
+  bool (*takes_shared)(const AfterExperts&) = nullptr;
+  void (*add_shared_and_norm)(const AfterExperts&, StreamHandle) = nullptr;
   // State that the kernels keep for their device; null on the CPU.
   void* device = nullptr;
 

@@ -144,11 +144,24 @@ struct DeltaGates {
   std::int64_t beta_stride = 0;
 };
 
+// What the recurrence of a gated delta net reads: convolved queries, keys and values, of which the
+// heads of queries and keys are normed in place, and the gates. The bits are those of a call for
+// each.
+struct DeltaInputs {
+  Convolve convolution{};
+  RmsNorm queries{};
+  RmsNorm keys{};
+  DeltaGates gates{};
+};
+
 struct RecurrenceTable {
   KeptTypes (*kept_types)(const RecurrenceShape&, bool exact) = nullptr;
   void (*recur)(const Recur&, StreamHandle) = nullptr;
   void (*convolve)(const Convolve&, StreamHandle) = nullptr;
   void (*gates)(const DeltaGates&, StreamHandle) = nullptr;
+  // Whether delta_inputs() serves the call; null: a device that has no such launch.
+  bool (*takes_delta_inputs)(const DeltaInputs&) = nullptr;
+  void (*delta_inputs)(const DeltaInputs&, StreamHandle) = nullptr;
 };
 
 }  // namespace motley::kernels

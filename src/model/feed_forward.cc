@@ -83,6 +83,7 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
                    {config.hidden, sizes.shared_intermediate, shard.shared_expert,
                     shard.units.shared_expert},
                    {Projection::shared_gate, Projection::shared_up, Projection::shared_down}));
+    // Not next to gate and up: a product with an odd number of outputs is slow for many rows.
     if (sizes.shared_gate) {
       MOTLEY_TRY(block.shared_gate, load_linear(source, {{layer, Projection::shared_expert_gate},
                                                          cat(module, ".shared_expert_gate"),
@@ -105,13 +106,15 @@ std::vector<MapGroup> DenseBlock::maps(std::string_view part) const {
   return {{.part = part, .maps = {&gate, &up}}, {.part = part, .maps = {&down}}};
 }
 
-ValueId DenseBlock::append_part(ValueId x, Builder& pass) const {
-  const auto gate_up = pass.linears({&gate, &up}, x, "gate_up").each;
-  return pass.linear(down, pass.activate({}, gate_up[0], gate_up[1]), "feed_forward");
+DenseBlock::Part DenseBlock::append_part(ValueId x, Builder& pass, const Linear* beside) const {
+  const auto maps = beside == nullptr ? pass.linears({&gate, &up}, x, "gate_up").each
+                                      : pass.linears({&gate, &up, beside}, x, "gate_up").each;
+  return {.out = pass.linear(down, pass.activate({}, maps[0], maps[1]), "feed_forward"),
+          .beside = beside == nullptr ? ops::no_value : maps[2]};
 }
 
 ValueId DenseBlock::append(ValueId x, Builder& pass) const {
-  return pass.sum_over_ranks(append_part(x, pass));
+  return pass.sum_over_ranks(append_part(x, pass).out);
 }
 
 std::vector<MapGroup> MoeBlock::maps() const {
@@ -133,8 +136,9 @@ ValueId MoeBlock::append_part(ValueId x, Builder& pass) const {
   list.append({.reads = {logits}, .writes = {ids, weights}},
               RouteOp{spec, correction_bias, layer, logits, ids, weights});
   // Before the experts, so that their sum can include its rows.
-  const ValueId of_shared = shared ? shared->append_part(x, pass) : ops::no_value;
-  const ValueId gate = shared_gate ? pass.linear(*shared_gate, x, "shared_gate") : ops::no_value;
+  const DenseBlock::Part of_shared =
+      shared ? shared->append_part(x, pass, shared_gate ? &*shared_gate : nullptr)
+             : DenseBlock::Part{};
   ValueId own_ids = ids;
   if (first_expert) {
     own_ids = pass.value("own_expert_ids", DType::i32, spec.top_k);
@@ -153,9 +157,9 @@ ValueId MoeBlock::append_part(ValueId x, Builder& pass) const {
                         .weights = weights,
                         .out = out});
   if (shared_gate) {
-    pass.add_scaled(of_shared, gate, out);
+    pass.add_scaled(of_shared.out, of_shared.beside, out);
   } else if (shared) {
-    pass.add_in_place(of_shared, out);
+    pass.add_in_place(of_shared.out, out);
   }
   return out;
 }
@@ -171,7 +175,7 @@ std::vector<MapGroup> ParallelBlock::maps() const {
 }
 
 ValueId ParallelBlock::append(ValueId x, Builder& pass) const {
-  const ValueId of_dense = dense.append_part(x, pass);
+  const ValueId of_dense = dense.append_part(x, pass).out;
   const ValueId out = experts.append_part(x, pass);
   pass.add_in_place(of_dense, out);
   return pass.sum_over_ranks(out);

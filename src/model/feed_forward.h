@@ -20,8 +20,13 @@ struct DenseBlock final : Block {
   std::vector<const Vector*> vectors() const override { return {}; }
   std::vector<const MoeBlock*> moe_blocks() const override { return {}; }
   ValueId append(ValueId x, Builder& pass) const override;
-  // Of several ranks each computes a part of the sum.
-  ValueId append_part(ValueId x, Builder& pass) const;
+  // Of several ranks each computes a part of the sum. `beside`: a map of x whose product is
+  // launched with those of gate and up, or null.
+  struct Part {
+    ValueId out = ops::no_value;
+    ValueId beside = ops::no_value;
+  };
+  Part append_part(ValueId x, Builder& pass, const Linear* beside = nullptr) const;
 };
 
 // Routed experts, and a shared expert that every token uses.

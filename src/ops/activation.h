@@ -18,4 +18,10 @@ void activate_and_multiply(const Context& context, const ActivationSpec& spec,
                            const tensor::ConstTensor& gate, const tensor::ConstTensor& up,
                            const tensor::Tensor& out);
 
+// The kernel call, checked but not made, for a caller that fuses several.
+kernels::ActivateAndMultiply activation_call(const Context& context, const ActivationSpec& spec,
+                                             const tensor::ConstTensor& gate,
+                                             const tensor::ConstTensor& up,
+                                             const tensor::Tensor& out);
+
 }  // namespace motley::ops

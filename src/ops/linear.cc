@@ -113,6 +113,19 @@ kernels::InputForm norm_inputs(const Context& context, const kernels::AddAndNorm
   return context.kernels->norm_inputs(call, all.call, context.stream);
 }
 
+kernels::InputForm activation_inputs(const Context& context,
+                                     const kernels::ActivateAndMultiply& call,
+                                     const tensor::ConstTensor& x,
+                                     std::span<const Product> products,
+                                     const kernels::ArrangeInputs& inputs) {
+  if (context.kernels->activation_inputs == nullptr) return kernels::InputForm::none;
+  MOTLEY_CHECK(inputs.x == call.out && inputs.x_stride == call.out_stride,
+               "inputs that the activation makes");
+  LinearsCall all(context, x, products);
+  all.call.inputs = &inputs;
+  return context.kernels->activation_inputs(call, all.call, context.stream);
+}
+
 namespace {
 
 void multiply_heads(const Context& context, const kernels::Linear& product, bool transposed,

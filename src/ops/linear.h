@@ -32,6 +32,12 @@ void linears(const Context& context, const tensor::ConstTensor& x,
 kernels::InputForm norm_inputs(const Context& context, const kernels::AddAndNorm& call,
                                const tensor::ConstTensor& x, std::span<const Product> products,
                                const kernels::ArrangeInputs& inputs);
+// The same for an activation.
+kernels::InputForm activation_inputs(const Context& context,
+                                     const kernels::ActivateAndMultiply& call,
+                                     const tensor::ConstTensor& x,
+                                     std::span<const Product> products,
+                                     const kernels::ArrangeInputs& inputs);
 
 // The kernel call, checked but not made, for a caller that fuses several.
 kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x,

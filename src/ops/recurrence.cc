@@ -70,29 +70,35 @@ void recur(const Context& context, const PagedRows& rows, const StateRows& state
                             context.stream);
 }
 
-void convolve(const Context& context, const PagedRows& rows, const StateRows& states,
-              const LayerStates& layer, const Convolution& call) {
+kernels::Convolve convolve_call(const Context& context, const PagedRows& rows,
+                                const StateRows& states, const LayerStates& layer,
+                                const Convolution& call) {
+  check_context(context);
   check_float32(call.x, 2);
   check_float32(call.out, 2);
   check_float32(call.weight, 2);
   MOTLEY_CHECK(call.x.shape() == call.out.shape() && call.weight.dim(0) == call.x.dim(1),
                "a filter for each channel");
-  kernels_of(context).convolve(
-      {.channels = call.x.dim(1),
-       .taps = call.weight.dim(1),
-       .weight = call.weight.data<float>(),
-       .bias = call.bias.bytes() == nullptr ? nullptr : call.bias.data<float>(),
-       .silu = call.silu,
-       .x = call.x.data<float>(),
-       .x_stride = call.x.stride(0),
-       .out = call.out.data<float>(),
-       .out_stride = call.out.stride(0),
-       .steps = steps_of(rows, states, call.out.dim(0)),
-       .memory = layer.convolution},
-      context.stream);
+  return {.channels = call.x.dim(1),
+          .taps = call.weight.dim(1),
+          .weight = call.weight.data<float>(),
+          .bias = call.bias.bytes() == nullptr ? nullptr : call.bias.data<float>(),
+          .silu = call.silu,
+          .x = call.x.data<float>(),
+          .x_stride = call.x.stride(0),
+          .out = call.out.data<float>(),
+          .out_stride = call.out.stride(0),
+          .steps = steps_of(rows, states, call.out.dim(0)),
+          .memory = layer.convolution};
 }
 
-void delta_gates(const Context& context, const Gates& call) {
+void convolve(const Context& context, const PagedRows& rows, const StateRows& states,
+              const LayerStates& layer, const Convolution& call) {
+  kernels_of(context).convolve(convolve_call(context, rows, states, layer, call), context.stream);
+}
+
+kernels::DeltaGates gates_call(const Context& context, const Gates& call) {
+  check_context(context);
   check_float32(call.a, 2);
   check_float32(call.b, 2);
   check_float32(call.g, 2);
@@ -101,19 +107,22 @@ void delta_gates(const Context& context, const Gates& call) {
                    call.a.shape() == call.beta.shape() && call.decay.dim(0) == call.a.dim(1) &&
                    call.bias.dim(0) == call.a.dim(1),
                "a number for each head");
-  kernels_of(context).gates({.rows = call.a.dim(0),
-                             .heads = call.a.dim(1),
-                             .decay = call.decay.data<float>(),
-                             .bias = call.bias.data<float>(),
-                             .a = call.a.data<float>(),
-                             .a_stride = call.a.stride(0),
-                             .b = call.b.data<float>(),
-                             .b_stride = call.b.stride(0),
-                             .g = call.g.data<float>(),
-                             .g_stride = call.g.stride(0),
-                             .beta = call.beta.data<float>(),
-                             .beta_stride = call.beta.stride(0)},
-                            context.stream);
+  return {.rows = call.a.dim(0),
+          .heads = call.a.dim(1),
+          .decay = call.decay.data<float>(),
+          .bias = call.bias.data<float>(),
+          .a = call.a.data<float>(),
+          .a_stride = call.a.stride(0),
+          .b = call.b.data<float>(),
+          .b_stride = call.b.stride(0),
+          .g = call.g.data<float>(),
+          .g_stride = call.g.stride(0),
+          .beta = call.beta.data<float>(),
+          .beta_stride = call.beta.stride(0)};
+}
+
+void delta_gates(const Context& context, const Gates& call) {
+  kernels_of(context).gates(gates_call(context, call), context.stream);
 }
 
 }  // namespace motley::ops

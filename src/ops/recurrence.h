@@ -52,4 +52,10 @@ struct Gates {
 };
 void delta_gates(const Context& context, const Gates& call);
 
+// The kernel calls, checked but not made, for a caller that fuses several.
+kernels::Convolve convolve_call(const Context& context, const PagedRows& rows,
+                                const StateRows& states, const LayerStates& layer,
+                                const Convolution& call);
+kernels::DeltaGates gates_call(const Context& context, const Gates& call);
+
 }  // namespace motley::ops

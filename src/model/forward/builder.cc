@@ -70,6 +70,7 @@ Builder::Joined Builder::linears(std::initializer_list<const Linear*> maps, Valu
                                  std::string_view name) {
   std::int64_t width = 0;
   for (const Linear* const map : maps) width += map->out();
+  width = (width + 3) / 4 * 4;  // rows in whole vec4s
   Joined joined{.all = value(name, DType::f32, width), .each = {}};
   std::int64_t first = 0;
   const Linear* last = nullptr;

@@ -4,8 +4,11 @@
 #include <array>
 
 #include "kernels/adapters.h"
+#include "model/forward/fused_activation.h"
 #include "model/forward/fused_heads.h"
 #include "model/forward/fused_ops.h"
+#include "model/forward/fused_products.h"
+#include "model/forward/fused_recurrence.h"
 #include "model/forward/op_params.h"
 #include "model/forward/run_op.h"
 #include "ops/linear.h"
@@ -28,6 +31,10 @@
 // - bias? add norm
 // - arrange_inputs linear+: maps whose inputs are rounded, which may be multiplied as codes
 // - adapt adapt+, linear linear+: maps of one x
+// - convolve norm norm delta_gates: what a delta net's recurrence reads
+// - norm? activate arrange_inputs linear+, norm activate: heads that are normed and gated, and what
+// their products read
+// - (add|add_scaled) add norm, and before arrange_inputs linear+: a shared expert and the next sum
 // - product_per_head round, adapt_per_head round
 //
 // A launch has the bits of its ops one after the other, except for the order of sums in a product.
@@ -39,6 +46,7 @@ using ops::one;
 using ops::OpList;
 using ops::optional;
 using ops::some;
+using ops::some_of_one;
 using tensor::Tensor;
 
 namespace {
@@ -64,6 +72,8 @@ kernels::AddAndNorm sum_call(Ops ops, const Frame& frame) {
        .b_bias = has_bias ? params<AdaptOp>(ops[0]).linear.bias.data() : nullptr},
       norm.norm.weight.view(), norm.norm.options(), frame.at(norm.out));
 }
+
+ValueId result_of_norm(Ops ops) { return params<NormOp>(ops.back()).out; }
 
 bool is_normed_sum(Ops ops) {
   const Ops sum = behind_bias(ops);
@@ -181,14 +191,13 @@ bool keeps_all_but_first(const OpList& list, Ops ops, ValueId value) {
   return !list.overlap(value, ops.front().op->writes[0]);
 }
 
-// [experts, (add | add_scaled)?, add, norm]
-kernels::AfterExperts after_experts(Ops ops, const Frame& frame) {
+// [(add | add_scaled), add, norm]: rows of a shared expert.
+kernels::AfterExperts after_shared(Ops ops, const Frame& frame) {
   kernels::AfterExperts after{.rows = sum_call(ops.last(2), frame)};
-  if (ops.size() == 3) return after;
-  if (ops[1].kind == OpKind::add_scaled) {
-    after.shared = add_scaled_call(params<AddScaledOp>(ops[1]), frame);
+  if (ops[0].kind == OpKind::add_scaled) {
+    after.shared = add_scaled_call(params<AddScaledOp>(ops[0]), frame);
   } else {
-    const Tensor shared = frame.at(params<AddOp>(ops[1]).b);
+    const Tensor shared = frame.at(params<AddOp>(ops[0]).b);
     after.shared = {.rows = shared.dim(0),
                     .width = shared.dim(1),
                     .x = shared.bytes(),
@@ -196,6 +205,12 @@ kernels::AfterExperts after_experts(Ops ops, const Frame& frame) {
                     .x_stride = shared.stride(0)};
   }
   return after;
+}
+
+// [experts, (add | add_scaled)?, add, norm]
+kernels::AfterExperts after_experts(Ops ops, const Frame& frame) {
+  if (ops.size() > 3) return after_shared(ops.subspan(1), frame);
+  return {.rows = sum_call(ops.last(2), frame)};
 }
 
 // Whether the op between the experts and the sum adds to the experts' rows.
@@ -225,6 +240,19 @@ void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
   run_experts_and(after_experts(ops, frame), params<ExpertsOp>(ops[0]), frame);
 }
 
+// Experts that have a sum of their own: [(add | add_scaled), add, norm].
+
+bool fits_shared_add_norm(Ops ops, const Frame& frame) {
+  const kernels::ElementaryTable& kernels = *frame.context.kernels;
+  const Ops sum = ops.last(2);
+  return kernels.takes_shared != nullptr && is_normed_sum(sum) &&
+         adds_to(ops[0], params<AddOp>(sum[0]).b) && kernels.takes_shared(after_shared(ops, frame));
+}
+
+void run_shared_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  frame.context.kernels->add_shared_and_norm(after_shared(ops, frame), frame.context.stream);
+}
+
 // Deltas of a map whose result is the second addend of a sum.
 
 bool fits_adapt_add_norm(Ops ops, const Frame& frame) {
@@ -252,103 +280,10 @@ void run_adapts(Ops ops, const Frame& frame, const kernels::Ahead&) {
                        frame.context);
 }
 
-// Products of one x.
-
-bool fits_linears(Ops ops, const Frame&) {
-  return share_x(ops) && std::ranges::none_of(ops, [](const LiveOp& each) {
-           const auto& linear = params<LinearOp>(each);
-           return linear.router != nullptr || linear.maxima != ops::no_value;
-         });
-}
-
-struct Products {
-  std::array<ops::Product, ops::max_products> all;
-  std::size_t count = 0;
-
-  Products(Ops linears, const Frame& frame) {
-    for (const LiveOp& each : linears) {
-      const auto& op = params<LinearOp>(each);
-      all[count++] = {&op.linear.weight, frame.at(op.y)};
-    }
-  }
-  std::span<const ops::Product> span() const { return std::span(all).first(count); }
-};
-
-void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  ops::linears(frame.context, frame.at(params<LinearOp>(ops[0]).x), Products(ops, frame).span(),
-               ahead);
-}
-
-// Products of inputs that are rounded for them alone: [arrange_inputs, linear...]. What stands in
-// their place afterwards may be codes.
-
-bool keeps_results(const OpList& list, Ops ops, ValueId value) {
-  return !list.overlap(value, params<ArrangeInputsOp>(ops[0]).out);
-}
-
-bool fits_rounded_linears(Ops ops, const Frame& frame) {
-  using Scales = kernels::InputRounding::Scales;
-  const auto& inputs = params<ArrangeInputsOp>(ops[0]);
-  return inputs.taken.rounding.scales != Scales::none && !frame.context.exact &&
-         params<LinearOp>(ops[1]).x == inputs.out && fits_linears(ops.subspan(1), frame);
-}
-
-kernels::ArrangeInputs inputs_call(const LiveOp& arranges, const Frame& frame) {
-  const auto& arrange = params<ArrangeInputsOp>(arranges);
-  return ops::arrange_inputs_call(frame.context, frame.at(arrange.x), taken_inputs(arrange, frame),
-                                  frame.at(arrange.out));
-}
-
-void multiply_rounded(Ops ops, const Frame& frame, const kernels::Ahead& ahead, bool coded) {
-  const kernels::ArrangeInputs inputs = inputs_call(ops[0], frame);
-  ops::linears(frame.context, frame.at(params<LinearOp>(ops[1]).x),
-               Products(ops.subspan(1), frame).span(), ahead, &inputs, coded);
-}
-
-void run_rounded_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  multiply_rounded(ops, frame, ahead, false);
-}
-
-// The same behind the norm that makes what is rounded: [..., norm, arrange_inputs, linear...]. The
-// launch of the norm writes the products' inputs, too.
-
-struct NormedLinears {
-  Ops made;      // the ops up to the norm
-  Ops products;  // [arrange_inputs, linear...]
-
-  explicit NormedLinears(Ops ops) {
-    const auto arranges = std::ranges::find(ops, OpKind::arrange_inputs, &LiveOp::kind);
-    const auto before = static_cast<std::size_t>(arranges - ops.begin());
-    made = ops.first(before);
-    products = ops.subspan(before);
-  }
-
-  kernels::InputForm form(const kernels::AddAndNorm& rows, const Frame& frame) const {
-    return ops::norm_inputs(frame.context, rows, frame.at(params<LinearOp>(products[1]).x),
-                            Products(products.subspan(1), frame).span(),
-                            inputs_call(products[0], frame));
-  }
-  bool fit(const kernels::AddAndNorm& rows, const Frame& frame) const {
-    return params<ArrangeInputsOp>(products[0]).x == params<NormOp>(made.back()).out &&
-           fits_rounded_linears(products, frame) && form(rows, frame) != kernels::InputForm::none;
-  }
-  // `launch(rows)` norms.
-  template <class Launch>
-  void run(kernels::AddAndNorm rows, const Frame& frame, const kernels::Ahead& ahead,
-           const Launch& launch) const {
-    const kernels::ArrangeInputs inputs = inputs_call(products[0], frame);
-    rows.norm.rounded = {
-        .form = form(rows, frame), .rounding = inputs.rounding, .data = inputs.out};
-    launch(rows);
-    if (rows.norm.rounded.form == kernels::InputForm::codes)
-      multiply_rounded(products, frame, ahead, true);
-    else
-      run_linears(products.subspan(1), frame, ahead);
-  }
-};
+// The same behind the norm that makes what is rounded: [..., norm, arrange_inputs, linear...].
 
 bool keeps_all_but_rounded(const OpList& list, Ops ops, ValueId value) {
-  return keeps_results(list, NormedLinears(ops).products, value);
+  return keeps_results(list, RoundedProducts(ops).products, value);
 }
 bool keeps_all_but_first_and_rounded(const OpList& list, Ops ops, ValueId value) {
   return keeps_all_but_first(list, ops, value) && keeps_all_but_rounded(list, ops, value);
@@ -365,39 +300,59 @@ kernels::AddAndNorm norm_call(const LiveOp& live, const Frame& frame) {
 }
 
 bool fits_norm_linears(Ops ops, const Frame& frame) {
-  return NormedLinears(ops).fit(norm_call(ops[0], frame), frame);
+  return RoundedProducts(ops).fit(norm_call(ops[0], frame), params<NormOp>(ops[0]).out, frame);
 }
 
 void run_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  NormedLinears(ops).run(norm_call(ops[0], frame), frame, ahead,
-                         [&](const kernels::AddAndNorm& rows) {
-                           frame.context.kernels->rms_norm(rows.norm, frame.context.stream);
-                         });
+  const RoundedProducts products(ops);
+  kernels::AddAndNorm call = norm_call(ops[0], frame);
+  call.norm.rounded = products.rows_of(call, frame);
+  frame.context.kernels->rms_norm(call.norm, frame.context.stream);
+  products.multiply(call.norm.rounded, frame, ahead);
 }
 
 bool fits_add_norm_linears(Ops ops, const Frame& frame) {
-  return fits_add_norm(ops, frame) && NormedLinears(ops).fit(sum_call(ops, frame), frame);
+  const RoundedProducts products(ops);
+  return fits_add_norm(products.made, frame) &&
+         products.fit(sum_call(products.made, frame), result_of_norm(products.made), frame);
 }
 
 void run_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  NormedLinears(ops).run(sum_call(ops, frame), frame, ahead, [&](const kernels::AddAndNorm& rows) {
-    frame.context.kernels->add_and_norm(rows, frame.context.stream);
-  });
+  const RoundedProducts products(ops);
+  kernels::AddAndNorm call = sum_call(products.made, frame);
+  call.norm.rounded = products.rows_of(call, frame);
+  frame.context.kernels->add_and_norm(call, frame.context.stream);
+  products.multiply(call.norm.rounded, frame, ahead);
 }
 
 bool fits_experts_add_norm_linears(Ops ops, const Frame& frame) {
-  const NormedLinears linears(ops);
-  return fits_experts_add_norm(linears.made, frame) &&
-         linears.fit(after_experts(linears.made, frame).rows, frame);
+  const RoundedProducts products(ops);
+  return fits_experts_add_norm(products.made, frame) &&
+         products.fit(after_experts(products.made, frame).rows, result_of_norm(products.made),
+                      frame);
 }
 
 void run_experts_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  const NormedLinears linears(ops);
-  kernels::AfterExperts next = after_experts(linears.made, frame);
-  linears.run(next.rows, frame, ahead, [&](const kernels::AddAndNorm& rows) {
-    next.rows = rows;
-    run_experts_and(next, params<ExpertsOp>(ops[0]), frame);
-  });
+  const RoundedProducts products(ops);
+  kernels::AfterExperts next = after_experts(products.made, frame);
+  next.rows.norm.rounded = products.rows_of(next.rows, frame);
+  run_experts_and(next, params<ExpertsOp>(ops[0]), frame);
+  products.multiply(next.rows.norm.rounded, frame, ahead);
+}
+
+bool fits_shared_add_norm_linears(Ops ops, const Frame& frame) {
+  const RoundedProducts products(ops);
+  return fits_shared_add_norm(products.made, frame) &&
+         products.fit(after_shared(products.made, frame).rows, result_of_norm(products.made),
+                      frame);
+}
+
+void run_shared_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  const RoundedProducts products(ops);
+  kernels::AfterExperts next = after_shared(products.made, frame);
+  next.rows.norm.rounded = products.rows_of(next.rows, frame);
+  frame.context.kernels->add_shared_and_norm(next, frame.context.stream);
+  products.multiply(next.rows.norm.rounded, frame, ahead);
 }
 
 // Per-head products with rounded results.
@@ -435,7 +390,8 @@ struct Fusion {
 
 constexpr ops::OpKinds adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
 constexpr int max_maps = static_cast<int>(ops::max_products);
-constexpr ops::PatternElement maps = some(bit(OpKind::linear), 1, max_maps);
+constexpr ops::PatternElement maps = some_of_one(bit(OpKind::linear), 1, max_maps);
+constexpr ops::PatternElement shared = some(bit(OpKind::add) | bit(OpKind::add_scaled), 1, 1);
 
 constexpr std::array fusions{
     Fusion{{"sum_add_norm_route",
@@ -470,8 +426,8 @@ constexpr std::array fusions{
            fits_heads,
            run_heads},
     Fusion{{"experts_shared_add_norm_linears",
-            {one(OpKind::experts), some(bit(OpKind::add) | bit(OpKind::add_scaled), 1, 1),
-             one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            {one(OpKind::experts), shared, one(OpKind::add), one(OpKind::norm),
+             one(OpKind::arrange_inputs), maps},
             keeps_all_but_first_and_rounded},
            fits_experts_add_norm_linears,
            run_experts_add_norm_linears},
@@ -481,12 +437,27 @@ constexpr std::array fusions{
             keeps_all_but_first_and_rounded},
            fits_experts_add_norm_linears,
            run_experts_add_norm_linears},
+    Fusion{{"shared_add_norm_linears",
+            {shared, one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_first_and_rounded},
+           fits_shared_add_norm_linears,
+           run_shared_add_norm_linears},
+    Fusion{{"delta_inputs",
+            {one(OpKind::convolve), one(OpKind::norm), one(OpKind::norm), one(OpKind::delta_gates)},
+            nullptr},
+           fits_delta_inputs,
+           run_delta_inputs},
     Fusion{{"add_norm_linears",
             {optional(OpKind::bias), one(OpKind::add), one(OpKind::norm),
              one(OpKind::arrange_inputs), maps},
             keeps_all_but_biased_and_rounded},
            fits_add_norm_linears,
            run_add_norm_linears},
+    Fusion{{"norm_activate_linears",
+            {optional(OpKind::norm), one(OpKind::activate), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_normed_and_rounded},
+           fits_activate_linears,
+           run_activate_linears},
     Fusion{{"norm_linears",
             {one(OpKind::norm), one(OpKind::arrange_inputs), maps},
             keeps_all_but_rounded},
@@ -506,8 +477,7 @@ constexpr std::array fusions{
            fits_sum_add_norm_logits,
            run_sum_add_norm_logits},
     Fusion{{"experts_shared_add_norm",
-            {one(OpKind::experts), some(bit(OpKind::add) | bit(OpKind::add_scaled), 1, 1),
-             one(OpKind::add), one(OpKind::norm)},
+            {one(OpKind::experts), shared, one(OpKind::add), one(OpKind::norm)},
             keeps_all_but_first},
            fits_experts_add_norm,
            run_experts_add_norm},
@@ -516,6 +486,9 @@ constexpr std::array fusions{
             keeps_all_but_first},
            fits_experts_add_norm,
            run_experts_add_norm},
+    Fusion{{"shared_add_norm", {shared, one(OpKind::add), one(OpKind::norm)}, keeps_all_but_first},
+           fits_shared_add_norm,
+           run_shared_add_norm},
     Fusion{{"adapt_add_norm",
             {one(OpKind::adapt), one(OpKind::add), one(OpKind::norm)},
             keeps_all_but_first},
@@ -526,14 +499,18 @@ constexpr std::array fusions{
             keeps_all_but_first},
            fits_sum_add_norm,
            run_sum_add_norm},
+    Fusion{{"norm_activate", {one(OpKind::norm), one(OpKind::activate)}, keeps_all_but_normed},
+           fits_norm_activate,
+           run_norm_activate},
     Fusion{{"add_norm",
             {optional(OpKind::bias), one(OpKind::add), one(OpKind::norm)},
             keeps_all_but_biased},
            fits_add_norm,
            run_add_norm},
     Fusion{{"adapts", {some(adapt_or_bias, 2, max_maps)}, nullptr}, fits_adapts, run_adapts},
-    Fusion{
-        {"linears", {some(bit(OpKind::linear), 2, max_maps)}, nullptr}, fits_linears, run_linears},
+    Fusion{{"linears", {some_of_one(bit(OpKind::linear), 2, max_maps)}, nullptr},
+           fits_linears,
+           run_linears},
     Fusion{{"per_head_round",
             {one(OpKind::product_per_head), one(OpKind::round)},
             keeps_none_but_rounded},

@@ -142,24 +142,32 @@ void run(const RecurOp& op, const Frame& frame) {
               .out = frame.at(op.out)});
 }
 
-void run(const ConvolveOp& op, const Frame& frame) {
+ops::Convolution convolution_of(const ConvolveOp& op, const Frame& frame) {
   const Tensor x = frame.at(op.x);
   const std::int64_t channels = x.dim(1);
   const tensor::ConstTensor weight(reinterpret_cast<const std::byte*>(op.weight.data()), DType::f32,
                                    {channels, op.weight.size() / channels}, x.device());
   const tensor::ConstTensor bias =
       op.bias.empty() ? tensor::ConstTensor() : tensor::ConstTensor(op.bias.view());
+  return {.x = x, .weight = weight, .bias = bias, .silu = op.silu, .out = frame.at(op.out)};
+}
+
+void run(const ConvolveOp& op, const Frame& frame) {
   ops::convolve(frame.context, frame.rows(), frame.batch.states, states_of(op.layer, frame),
-                {.x = x, .weight = weight, .bias = bias, .silu = op.silu, .out = frame.at(op.out)});
+                convolution_of(op, frame));
+}
+
+ops::Gates gates_of(const DeltaGatesOp& op, const Frame& frame) {
+  return {.decay = op.decay.view(),
+          .bias = op.bias.view(),
+          .a = frame.at(op.a),
+          .b = frame.at(op.b),
+          .g = frame.at(op.g),
+          .beta = frame.at(op.beta)};
 }
 
 void run(const DeltaGatesOp& op, const Frame& frame) {
-  ops::delta_gates(frame.context, {.decay = op.decay.view(),
-                                   .bias = op.bias.view(),
-                                   .a = frame.at(op.a),
-                                   .b = frame.at(op.b),
-                                   .g = frame.at(op.g),
-                                   .beta = frame.at(op.beta)});
+  ops::delta_gates(frame.context, gates_of(op, frame));
 }
 
 void run(const AttendOp& op, const Frame& frame) {
@@ -327,6 +335,15 @@ lora::ExpertDeltas deltas_of(const ExpertsOp& op, const Frame& frame) {
 kernels::AddScaled add_scaled_call(const AddScaledOp& op, const Frame& frame) {
   return ops::add_scaled_call(frame.context, frame.at(op.x), frame.at(op.scale), {.sigmoid = true},
                               frame.at(op.y));
+}
+
+kernels::Convolve convolve_call(const ConvolveOp& op, const Frame& frame) {
+  return ops::convolve_call(frame.context, frame.rows(), frame.batch.states,
+                            states_of(op.layer, frame), convolution_of(op, frame));
+}
+
+kernels::DeltaGates gates_call(const DeltaGatesOp& op, const Frame& frame) {
+  return ops::gates_call(frame.context, gates_of(op, frame));
 }
 
 moe::ExpertCall expert_call(const ExpertsOp& op, const kernels::AfterExperts* next,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "kernels/recurrence.h"
 #include "model/forward/frame.h"
 #include "model/forward/op_params.h"
 #include "ops/list/match.h"
@@ -17,6 +18,8 @@ ops::TakenInputs taken_inputs(const ArrangeInputsOp& op, const Frame& frame);
 lora::AdaptedLinear adapted(const AdaptOp& op, const Frame& frame);
 moe::Routing routing(const RouteOp& op, const Frame& frame);
 kernels::AddScaled add_scaled_call(const AddScaledOp& op, const Frame& frame);
+kernels::Convolve convolve_call(const ConvolveOp& op, const Frame& frame);
+kernels::DeltaGates gates_call(const DeltaGatesOp& op, const Frame& frame);
 // The call of the layer's experts; `next` as in ExpertCall. The call refers to `deltas`.
 moe::ExpertCall expert_call(const ExpertsOp& op, const kernels::AfterExperts* next,
                             const lora::ExpertDeltas& deltas, const Frame& frame);

@@ -26,7 +26,8 @@ constexpr std::array patterns{
             // The launch does not write the sum.
             [](const OpList& list, std::span<const LiveOp> ops, ValueId value) {
               return !list.overlap(value, ops[0].op->writes[0]);
-            }}};
+            }},
+    Pattern{"of one", {one(OpKind::round), some_of_one(bit(OpKind::linear), 1, 3)}}};
 
 class OpLists : public testing::Test {
  protected:
@@ -65,6 +66,16 @@ TEST_F(OpLists, TheLongestPatternThatFitsIsTaken) {
   op<OpKind::linear>({x});
   EXPECT_THAT(match_all(), ElementsAre(0, -1));
   EXPECT_THAT(match_all({}, false), ElementsAre(-1, -1, -1, -1, -1));
+}
+
+// Maps that follow but read something else keep none of the others from their pattern.
+TEST_F(OpLists, APatternOfOneXEndsWhereAnotherIsRead) {
+  const ValueId x = op<OpKind::clip>({});
+  const ValueId rounded = op<OpKind::round>({x});
+  op<OpKind::linear>({rounded});
+  op<OpKind::linear>({rounded});
+  op<OpKind::linear>({x});
+  EXPECT_THAT(match_all(), ElementsAre(-1, 2, -1));
 }
 
 TEST_F(OpLists, AnOpInBetweenKeepsThemApart) {

@@ -6,17 +6,20 @@ namespace motley::ops {
 namespace {
 
 // The number of ops that the elements cover, each as many as possible; 0: no match. kinds_of(i):
-// the kinds that op i may have; vanishes(i): whether it may be absent.
-template <class Kinds, class Vanishes>
+// the kinds that op i may have; read_by(i): the value that it reads first; vanishes(i): whether it
+// may be absent.
+template <class Kinds, class ReadBy, class Vanishes>
 std::size_t count_of(const Pattern& pattern, std::size_t size, const Kinds& kinds_of,
-                     const Vanishes& vanishes) {
+                     const ReadBy& read_by, const Vanishes& vanishes) {
   std::size_t at = 0;
   std::size_t covered = 0;
   for (const PatternElement& element : pattern.elements) {
     int found = 0;
+    ValueId one = no_value;
     for (; found < element.most && at < size; ++at) {
-      if ((kinds_of(at) & element.kinds) != 0) {
-        ++found;
+      const bool fits = found == 0 || !element.of_one || read_by(at) == one;
+      if ((kinds_of(at) & element.kinds) != 0 && fits) {
+        if (found++ == 0) one = read_by(at);
         covered = at + 1;
       } else if (!vanishes(at)) {
         break;
@@ -40,7 +43,7 @@ std::span<const Each> alike(std::span<const Each> ops) {
 std::size_t count_live(const Pattern& pattern, std::span<const LiveOp> ops) {
   return count_of(
       pattern, ops.size(), [&](std::size_t i) { return bit(ops[i].kind); },
-      [](std::size_t) { return false; });
+      [&](std::size_t i) { return ops[i].op->reads[0]; }, [](std::size_t) { return false; });
 }
 
 // Whether an op after `last` reads the value. Other forms process other rows.
@@ -81,6 +84,7 @@ std::size_t longest_match(const Pattern& pattern, std::span<const Op> ops) {
   const std::span<const Op> same = alike(ops.first(std::min(max_pattern_ops, ops.size())));
   return count_of(
       pattern, same.size(), [&](std::size_t i) { return same[i].live_kinds; },
+      [&](std::size_t i) { return same[i].reads[0]; },
       [&](std::size_t i) { return same[i].may_vanish; });
 }
 

@@ -18,16 +18,20 @@ struct LiveOp {
   OpKind kind = OpKind::embed;
 };
 
-// Repetitions of an op of any of these kinds.
+// Repetitions of an op of any of these kinds. `of_one`: each reads the first's first value.
 struct PatternElement {
   OpKinds kinds = 0;
   int least = 0;
   int most = 0;
+  bool of_one = false;
 };
 constexpr PatternElement one(OpKind kind) { return {bit(kind), 1, 1}; }
 constexpr PatternElement optional(OpKind kind) { return {bit(kind), 0, 1}; }
 constexpr PatternElement some(OpKinds kinds, int least, int most) {
   return {.kinds = kinds, .least = least, .most = most};
+}
+constexpr PatternElement some_of_one(OpKinds kinds, int least, int most) {
+  return {.kinds = kinds, .least = least, .most = most, .of_one = true};
 }
 
 struct Pattern {

@@ -9,11 +9,17 @@ void rms_norm(const RmsNorm& params, StreamHandle stream);
 void add(const Add& params, StreamHandle stream);
 void add_and_norm(const AddAndNorm& params, StreamHandle stream);
 InputForm norm_inputs(const AddAndNorm& call, const Linears& products, StreamHandle stream);
+bool takes_shared(const AfterExperts& call);
+void add_shared_and_norm(const AfterExperts& params, StreamHandle stream);
 void add_scaled(const AddScaled& params, StreamHandle stream);
 void round_to(const RoundTo& params, StreamHandle stream);
 void rope_table(const RopeTable& params, StreamHandle stream);
 void embed(const Embed& params, StreamHandle stream);
 void activate_and_multiply(const ActivateAndMultiply& params, StreamHandle stream);
+bool takes_norm_of_parts(const ActivateAndMultiply& call);
+InputForm activation_inputs(const ActivateAndMultiply& call, const Linears& products,
+                            StreamHandle stream);
+void activate_blocks(const ActivateAndMultiply& params, StreamHandle stream);
 void linear(const Linear& params, StreamHandle stream);
 void linears(const Linears& params, StreamHandle stream);
 void linear_transposed(const LinearTransposed& params, StreamHandle stream);

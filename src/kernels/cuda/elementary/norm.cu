@@ -4,6 +4,7 @@
 #include "kernels/cuda/elementary/rounded_rows.cuh"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/primitives/code_warm_up.cuh"
+#include "kernels/cuda/primitives/exponential.cuh"
 #include "kernels/cuda/primitives/vec4.cuh"
 
 namespace motley::kernels::cuda {
@@ -30,17 +31,32 @@ __global__ void __launch_bounds__(max_norm_threads) norm(RmsNorm p, NormTeam tea
       {p.size.width, p.eps, p.weight_in_f32}, warp_sums, read, [](std::int64_t, const Vec4&) {},
       read, [&](std::int64_t at, const Vec4& vec4) { store_vec4<whole>(out, at, width, vec4); });
   if constexpr (form != InputForm::none)
-    RoundedRow<form>(p, row, width).write(share, results, [&](std::int64_t at) {
+    RoundedRow<form>(p.rounded, p.size, row, width).write(share, results, [&](std::int64_t at) {
       return load_vec4<whole>(out, at, width);
     });
 }
 
 constexpr std::int64_t max_warm_up_rows = 16;
 
-// One team per row. A thread reads back only what it has written itself.
-template <class A, class B, class X, class Out, bool whole, InputForm form>
+// Rows that the second addend gets first, each times a number; x null: none.
+struct SharedRow {
+  const float* x = nullptr;
+  float scale = 1;
+
+  __device__ SharedRow(const AddScaled& p, std::int64_t row) {
+    if (p.x == nullptr || row >= p.rows) return;
+    x = static_cast<const float*>(p.x) + row * p.x_stride;
+    if (p.scale != nullptr) scale = p.scale[row * p.scale_stride];
+    if (p.sigmoid) scale = sigmoid(scale);
+  }
+};
+
+// One team per row. A thread reads back only what it has written itself. `shares`: the second
+// addend gets rows first.
+template <class A, class B, class X, class Out, bool whole, InputForm form, bool shares>
 __global__ void __launch_bounds__(max_norm_threads, form == InputForm::codes ? 2 : 1)
-    sum_and_norm(AddAndNorm p, NormTeam team) {
+    sum_and_norm(const __grid_constant__ AfterExperts after, NormTeam team) {
+  const AddAndNorm& p = after.rows;
   __shared__ float warp_sums[max_norm_threads / 32];
   launch_dependents();
   const int thread = static_cast<int>(threadIdx.x) % team.threads;
@@ -56,10 +72,17 @@ __global__ void __launch_bounds__(max_norm_threads, form == InputForm::codes ? 2
 #pragma unroll 1
   for (int pass = first_pass(!many_rows && p.add.rows <= max_warm_up_rows); pass < passes; ++pass) {
     const bool keeps = many_rows || counts(pass);
-    const Addends<A, B> addends{.a = keeps ? a : reinterpret_cast<const A*>(p.norm.weight),
-                                .b = keeps ? b : reinterpret_cast<const B*>(p.norm.weight),
-                                .b_bias = p.add.b_bias};
-    if (keeps) wait_for_previous_grid();
+    Addends<A, B> addends{.a = keeps ? a : reinterpret_cast<const A*>(p.norm.weight),
+                          .b = keeps ? b : reinterpret_cast<const B*>(p.norm.weight),
+                          .b_bias = p.add.b_bias};
+    if (keeps) {
+      wait_for_previous_grid();
+      if constexpr (shares) {
+        const SharedRow shared(after.shared, row);
+        addends.shared = shared.x;
+        addends.share = shared.scale;
+      }
+    }
     const auto results = share.template run<Out>(
         {p.add.width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
         [&](std::int64_t at) { return addends.template sum<X, whole>(at, width); },
@@ -71,9 +94,10 @@ __global__ void __launch_bounds__(max_norm_threads, form == InputForm::codes ? 2
           if (keeps) store_vec4<whole>(out, at, width, vec4);
         });
     if constexpr (form != InputForm::none)
-      RoundedRow<form>(p.norm, row, keeps ? width : 0).write(share, results, [&](std::int64_t at) {
-        return keeps ? load_vec4<whole>(out, at, width) : Vec4{};
-      });
+      RoundedRow<form>(p.norm.rounded, p.norm.size, row, keeps ? width : 0)
+          .write(share, results, [&](std::int64_t at) {
+            return keeps ? load_vec4<whole>(out, at, width) : Vec4{};
+          });
     __syncthreads();
   }
 }
@@ -104,16 +128,26 @@ bool is_rounded_there(const AddAndNorm& p) {
   return norm_takes_vec4(p) && is_rounded_there(p.norm);
 }
 
-// Whether a row of a norm knows the scales of its inputs, and their places.
-bool has_rounded_inputs(const ArrangeInputs& inputs) {
-  using Scales = InputRounding::Scales;
-  const InputRounding& rounding = inputs.rounding;
-  if (inputs.order != nullptr || inputs.maxima.data != nullptr) return false;
-  if (inputs.out_stride != inputs.width || !vec4_aligned(inputs.out, DType::bf16, inputs.width))
-    return false;
-  return rounding.scales == Scales::fixed || rounding.scales == Scales::row ||
-         (rounding.scales == Scales::row_block && rounding.columns == rounded_block &&
-          rounding.first == 0);
+void check_sum(const AddAndNorm& p) {
+  MOTLEY_CHECK(p.norm.x == p.add.out && p.norm.x_type == p.add.out_type &&
+                   p.norm.x_stride == p.add.out_stride && p.norm.size.parts == 1 &&
+                   p.norm.size.rows == p.add.rows && p.norm.size.width == p.add.width,
+               "the norm of the sum");
+}
+
+// Of rows in whole vec4s.
+template <bool shares>
+void launch_whole(const AfterExperts& p, StreamHandle stream) {
+  const NormTeam team = norm_team(p.rows.add.width);
+  const auto run = [&](auto* kernel) {
+    launch("add_and_norm", kernel, shape_of(team, p.rows.add.rows), stream, p, team);
+  };
+  const InputForm form = p.rows.norm.rounded.form;
+  if (form == InputForm::none)
+    return run(sum_and_norm<float, float, float, bf16, true, InputForm::none, shares>);
+  MOTLEY_CHECK(is_rounded_there(p.rows), "a norm that rounds its result");
+  with_rounding(
+      form, [&](auto to) { run(sum_and_norm<float, float, float, bf16, true, to.form, shares>); });
 }
 
 }  // namespace
@@ -145,19 +179,11 @@ void rms_norm(const RmsNorm& p, StreamHandle stream) {
 }
 
 void add_and_norm(const AddAndNorm& p, StreamHandle stream) {
-  MOTLEY_CHECK(p.norm.x == p.add.out && p.norm.x_type == p.add.out_type &&
-                   p.norm.x_stride == p.add.out_stride && p.norm.size.parts == 1 &&
-                   p.norm.size.rows == p.add.rows && p.norm.size.width == p.add.width,
-               "the norm of the sum");
+  check_sum(p);
   if (p.add.rows <= 0 || p.add.width <= 0) return;
+  if (p.norm.rounded.form != InputForm::none)
+    return launch_whole<false>({.shared = {}, .rows = p}, stream);
   const NormTeam team = norm_team(p.add.width);
-  if (p.norm.rounded.form != InputForm::none) {
-    MOTLEY_CHECK(is_rounded_there(p), "a norm that rounds its result");
-    return with_rounding(p.norm.rounded.form, [&](auto to) {
-      launch("add_and_norm", sum_and_norm<float, float, float, bf16, true, to.form>,
-             shape_of(team, p.add.rows), stream, p, team);
-    });
-  }
   with_type(p.add.a_type, [&](auto a) {
     with_type(p.add.b_type, [&](auto b) {
       with_type(p.add.out_type, [&](auto x) {
@@ -165,13 +191,25 @@ void add_and_norm(const AddAndNorm& p, StreamHandle stream) {
           with_flag(sum_in_vec4(p), [&](auto flag) {
             launch("add_and_norm",
                    sum_and_norm<decltype(a), decltype(b), decltype(x), decltype(out), flag.value,
-                                InputForm::none>,
-                   shape_of(team, p.add.rows), stream, p, team);
+                                InputForm::none, false>,
+                   shape_of(team, p.add.rows), stream, AfterExperts{.shared = {}, .rows = p}, team);
           });
         });
       });
     });
   });
+}
+
+bool takes_shared(const AfterExperts& p) {
+  return p.rows.add.b_bias == nullptr && norm_takes_vec4(p.rows) && p.shared.x_type == DType::f32 &&
+         vec4_aligned(p.shared.x, DType::f32, p.shared.x_stride);
+}
+
+void add_shared_and_norm(const AfterExperts& p, StreamHandle stream) {
+  check_sum(p.rows);
+  MOTLEY_CHECK(takes_shared(p), "rows of whole vec4s");
+  if (p.rows.add.rows <= 0 || p.rows.add.width <= 0) return;
+  launch_whole<true>(p, stream);
 }
 
 }  // namespace motley::kernels::cuda

@@ -82,12 +82,14 @@ inline bool norm_takes_vec4(const AddAndNorm& p) {
          vec4_aligned(p.norm.out, DType::bf16, p.norm.out_stride);
 }
 
-// A row of each addend; a bias of b or null.
+// A row of each addend; a bias of b or null. Or b gets `share` times another row first.
 template <class A, class B>
 struct Addends {
   const A* a;
   const B* b;
   const float* b_bias;
+  const float* shared = nullptr;
+  float share = 1;
 
   // A vec4 of the sum, rounded to X.
   template <class X, bool whole>
@@ -98,6 +100,11 @@ struct Addends {
       const Vec4 bias = load_vec4<whole>(b_bias, at, width);
 #pragma unroll
       for (int i = 0; i < 4; ++i) right.at[i] = widen(narrow<B>(right.at[i] + bias.at[i]));
+    }
+    if (shared != nullptr) {
+      const Vec4 row = load_vec4<whole>(shared, at, width);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) right.at[i] = right.at[i] + row.at[i] * share;
     }
     Vec4 sum;
 #pragma unroll

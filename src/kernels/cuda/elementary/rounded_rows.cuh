@@ -44,18 +44,26 @@ __device__ inline float largest_of(const Vec4& x) {
   return largest;
 }
 
-// A row of RmsNorm::rounded.
+// A row of RoundedRows of that size.
 template <InputForm form>
 class RoundedRow {
  public:
   // `width` is 0 for threads that write nothing.
-  __device__ RoundedRow(const RmsNorm& p, std::int64_t row, std::int64_t width)
-      : rounding_(p.rounded.rounding),
-        numbers_(static_cast<bf16*>(p.rounded.data) + row * p.size.width),
-        to_(row_codes_in(p.rounded.data, p.size.rows, p.size.width)),
+  __device__ RoundedRow(const RoundedRows& rows, const Rows& size, std::int64_t row,
+                        std::int64_t width)
+      : rounding_(rows.rounding),
+        numbers_(static_cast<bf16*>(rows.data) + row * size.width),
+        to_(row_codes_in(rows.data, size.rows, size.width)),
         row_(row),
-        row_begin_(row * p.size.width),
+        row_begin_(row * size.width),
         width_(static_cast<int>(width)) {}
+
+  // A block's numbers in bf16, by their warp, where scales are fixed or those of blocks.
+  __device__ void write_block(int at, const Vec4& x) const {
+    const bool by_block = rounding_.scales == InputRounding::Scales::row_block;
+    const float scale = input_scale(rounding_, by_block ? warp_max(largest_of(x)) : 0);
+    if (at < width_) write_four(at, x, scale, false);
+  }
 
   // `results` of share.run(); `again` returns one that it has not kept. By all threads of a block.
   template <bool whole, class Again>
@@ -78,15 +86,17 @@ class RoundedRow {
     share.for_results(results, again, [&](int at, const Vec4& x) {
       float scale = scale_of_row;
       if (by_block) scale = input_scale(rounding_, warp_max(largest_of(x)));
-      if (at >= width_) return;
-      if constexpr (form == InputForm::numbers)
-        write_numbers(at, x, scale);
-      else
-        write_codes(at, x, scale, asks_for_nan && traits.has_nan);
+      if (at < width_) write_four(at, x, scale, asks_for_nan && traits.has_nan);
     });
   }
 
  private:
+  __device__ void write_four(int at, const Vec4& x, float scale, bool has_nan) const {
+    if constexpr (form == InputForm::numbers)
+      write_numbers(at, x, scale);
+    else
+      write_codes(at, x, scale, has_nan);
+  }
   __device__ void write_numbers(int at, Vec4 x, float scale) const {
 #pragma unroll
     for (float& number : x.at) number = rounded_input(rounding_, scale, number);
@@ -107,6 +117,18 @@ class RoundedRow {
   std::int64_t row_begin_;
   int width_;
 };
+
+// Whether the threads that make a row know the scales of its inputs, and their places.
+inline bool has_rounded_inputs(const ArrangeInputs& inputs) {
+  using Scales = InputRounding::Scales;
+  const InputRounding& rounding = inputs.rounding;
+  if (inputs.order != nullptr || inputs.maxima.data != nullptr) return false;
+  if (inputs.out_stride != inputs.width || !vec4_aligned(inputs.out, DType::bf16, inputs.width))
+    return false;
+  return rounding.scales == Scales::fixed || rounding.scales == Scales::row ||
+         (rounding.scales == Scales::row_block && rounding.columns == rounded_block &&
+          rounding.first == 0);
+}
 
 // Calls body with one of the two forms as a constant.
 template <InputForm value>

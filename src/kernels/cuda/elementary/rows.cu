@@ -58,27 +58,6 @@ struct RoundToVec4 {
   }
 };
 
-template <class X, class Out, bool whole>
-struct ActivateVec4 {
-  ActivateAndMultiply p;
-  __device__ float product(float gate, float up) const {
-    if (p.activation == Activation::silu) return gate * sigmoid(gate) * up;
-    gate = gate > p.limit ? p.limit : gate;
-    up = up > p.limit ? p.limit : up;
-    up = up < -p.limit ? -p.limit : up;
-    return gate * sigmoid(gate * p.alpha) * (up + 1.0F);
-  }
-  __device__ void operator()(std::int64_t row, std::int64_t at) const {
-    const Vec4 gate =
-        load_vec4<whole>(static_cast<const X*>(p.gate) + row * p.gate_stride, at, p.width);
-    const Vec4 up = load_vec4<whole>(static_cast<const X*>(p.up) + row * p.up_stride, at, p.width);
-    Vec4 out;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) out.at[i] = product(gate.at[i], up.at[i]);
-    store_vec4<whole>(static_cast<Out*>(p.out) + row * p.out_stride, at, p.width, out);
-  }
-};
-
 template <bool whole>
 struct CombineVec4 {
   Combine p;
@@ -188,20 +167,6 @@ void embed(const Embed& p, StreamHandle stream) {
   if (p.table_type == DType::f32) return launch_embed<float>(p, whole, stream);
   if (p.table_type == DType::bf16) return launch_embed<bf16>(p, whole, stream);
   launch_embed<f16>(p, whole, stream);
-}
-
-void activate_and_multiply(const ActivateAndMultiply& p, StreamHandle stream) {
-  const bool whole = p.width % 4 == 0 && vec4_aligned(p.gate, p.type, p.gate_stride) &&
-                     vec4_aligned(p.up, p.type, p.up_stride) &&
-                     vec4_aligned(p.out, p.out_type, p.out_stride);
-  with_type(p.type, [&](auto x) {
-    with_type(p.out_type, [&](auto out) {
-      with_flag(whole, [&](auto flag) {
-        for_each_vec4("activate_and_multiply", p.rows, p.width, stream,
-                      ActivateVec4<decltype(x), decltype(out), flag.value>{p});
-      });
-    });
-  });
 }
 
 void combine(const Combine& p, StreamHandle stream) {

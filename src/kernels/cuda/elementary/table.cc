@@ -43,6 +43,11 @@ constexpr ElementaryTable functions{
     .recurrence = &cuda::recurrence_table,
     .arrange_inputs = cuda::arrange_inputs,
     .norm_inputs = cuda::norm_inputs,
+    .activation_inputs = cuda::activation_inputs,
+    .takes_norm_of_parts = cuda::takes_norm_of_parts,
+    .activate_blocks = cuda::activate_blocks,
+    .takes_shared = cuda::takes_shared,
+    .add_shared_and_norm = cuda::add_shared_and_norm,
 };
 
 struct OpenDevice {

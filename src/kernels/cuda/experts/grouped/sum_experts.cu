@@ -109,9 +109,8 @@ __global__ void __launch_bounds__(block_threads, 1024 / block_threads)
       [&](std::int64_t at) { return load_vec4<true>(x, at, width); },
       [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(out, at, width, vec4); });
   if constexpr (form != InputForm::none)
-    RoundedRow<form>(next.norm, token, width).write(share, results, [&](std::int64_t at) {
-      return load_vec4<true>(out, at, width);
-    });
+    RoundedRow<form>(next.norm.rounded, next.norm.size, token, width)
+        .write(share, results, [&](std::int64_t at) { return load_vec4<true>(out, at, width); });
 }
 
 template <InputForm form>
