@@ -61,9 +61,9 @@ function(motley_test_program name)
   list(TRANSFORM PROGRAM_PARTS PREPEND test_)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/support/main.cc)
   target_link_libraries(${name} PRIVATE ${PROGRAM_PARTS} ${PROGRAM_LIBRARIES} motley_options GTest::gmock)
-  set(slow "")
+  set(slow --slow ${CMAKE_SOURCE_DIR}/tests/long_goldens.txt)
   if(MOTLEY_SANITIZE)
-    set(slow --slow ${CMAKE_SOURCE_DIR}/tests/slow_sanitized.txt)
+    list(APPEND slow --slow ${CMAKE_SOURCE_DIR}/tests/slow_sanitized.txt)
   endif()
   math(EXPR last "${PROGRAM_SHARDS} - 1")
   foreach(shard RANGE ${last})
@@ -74,6 +74,16 @@ function(motley_test_program name)
         --times ${CMAKE_BINARY_DIR}/test_times ${slow} $<TARGET_FILE:${name}>)
     set_tests_properties(${test} PROPERTIES LABELS "${PROGRAM_LABELS}" TIMEOUT 3600)
   endforeach()
+endfunction()
+
+# The tests of a program that tests/long_goldens.txt leaves out of it.
+function(motley_long_goldens program)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/tests/long_goldens.txt patterns REGEX "^[^#]")
+  list(JOIN patterns ":" patterns)
+  add_test(NAME ${program}.LongGoldens WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+    COMMAND ${CMAKE_COMMAND} -E env MOTLEY_SLOW_TESTS=1 ${MOTLEY_PYTHON} ${CMAKE_SOURCE_DIR}/tools/run_shard.py
+      $<TARGET_FILE:${program}> --gtest_filter=${patterns})
+  set_tests_properties(${program}.LongGoldens PROPERTIES LABELS "cpu;long" TIMEOUT 3600)
 endfunction()
 
 # No part is left out of all programs.

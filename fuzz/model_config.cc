@@ -37,6 +37,10 @@ struct CheckMixer {
                  "a delta net that has a size");
     MOTLEY_CHECK(net.value_heads >= 1 && net.value_heads % net.key_heads == 0,
                  "as many value heads for each key head");
+    constexpr std::int64_t largest = 1'000'000'000;
+    MOTLEY_CHECK(
+        net.keys() <= largest && net.values() <= largest && net.key_width <= 256 && net.taps <= 8,
+        "a state whose size is a number");
   }
   void operator()(const motley::model::LatentConfig& latent) const {
     MOTLEY_CHECK(latent.heads >= 1 && latent.q_rank >= 0 && latent.kv_rank >= 1 &&
@@ -78,7 +82,8 @@ void check_quantization(const motley::json::Object& object) {
   const auto config = motley::quant::Config::read(object);
   if (!config.ok()) return check_message(config.error());
   for (const std::string_view module :
-       {"", "lm_head", "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.experts.3.up_proj"}) {
+       {"", "lm_head", "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.experts.3.up_proj",
+        "model.language_model.layers.0.linear_attn.in_proj_qkv"}) {
     const auto scheme = config->scheme_of(module);
     if (!scheme) continue;
     const motley::quant::Format& format = scheme->format;

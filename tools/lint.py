@@ -117,7 +117,7 @@ def check_rules(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]:
                     findings.append(f"{name}:{number}: {line.strip()}: {advice}")
         if path.suffix in (".cc", ".cu"):
             findings += [f"{name}: using {brought}: is not used: remove it" for brought in unused_usings(lines)]
-    return findings + check_slow_tests(root, files)
+    return findings + check_slow_tests(root, files) + check_long_goldens(root)
 
 
 def check_slow_tests(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]:
@@ -129,6 +129,16 @@ def check_slow_tests(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]
              for suite, name in re.findall(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)}
     names = [line for line in listed.read_text().splitlines() if line and not line.startswith("#")]
     return [f"tests/slow_sanitized.txt: {name}: no such test" for name in names if name not in tests]
+
+
+def check_long_goldens(root: pathlib.Path) -> list[str]:
+    """A golden that is left out by its name is there."""
+    listed = root / "tests/long_goldens.txt"
+    if not listed.is_file():
+        return []
+    patterns = [line for line in listed.read_text().splitlines() if line and not line.startswith("#")]
+    return [f"tests/long_goldens.txt: {pattern}: no such golden" for pattern in patterns
+            if not pattern.startswith("*/") or not (root / "tests/goldens" / pattern[2:]).is_dir()]
 
 
 def unused_usings(lines: list[str]) -> list[str]:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs one shard of a GoogleTest program and prints only what matters of it:
 
-    run_shard.py [--shard I --of N] [--times FOLDER] [--hang SECONDS] [--slow FILE] PROGRAM [ARGUMENT...]
+    run_shard.py [--shard I --of N] [--times FOLDER] [--hang SECONDS] [--slow FILE]... PROGRAM [ARGUMENT...]
 
 The output of a test that passes is dropped. A test that fails is shown whole; one that ends the program, or that does
 not end by itself in --hang seconds, is named. The times of all tests go to FOLDER, for tools/slowest_tests.py.
-Tests that --slow lists, a Suite.Name a line, are left out unless MOTLEY_SLOW_TESTS is set.
+Tests that a --slow file lists, a Suite.Name or a pattern with "*" a line, are left out unless MOTLEY_SLOW_TESTS is set.
 """
 
 import argparse
@@ -87,12 +87,13 @@ class Shard:
         return 1
 
 
-def without(slow: pathlib.Path | None) -> list[str]:
+def without(slow: list[pathlib.Path]) -> list[str]:
     """What GoogleTest must be told so that it leaves these out."""
-    if slow is None or os.environ.get("MOTLEY_SLOW_TESTS"):
+    if not slow or os.environ.get("MOTLEY_SLOW_TESTS"):
         return []
-    names = [line for line in slow.read_text().splitlines() if line and not line.startswith("#")]
-    return ["--gtest_filter=-" + ":".join(f"{name}:*/{name}/*" for name in names)]
+    lines = [line for file in slow for line in file.read_text().splitlines()]
+    names = [line for line in lines if line and not line.startswith("#")]
+    return ["--gtest_filter=-" + ":".join(name if "*" in name else f"{name}:*/{name}/*" for name in names)]
 
 
 def main() -> int:
@@ -101,7 +102,7 @@ def main() -> int:
     parser.add_argument("--of", type=int, default=1)
     parser.add_argument("--times", type=pathlib.Path)
     parser.add_argument("--hang", type=float, default=HANG_SECONDS)
-    parser.add_argument("--slow", type=pathlib.Path)
+    parser.add_argument("--slow", type=pathlib.Path, action="append", default=[])
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()

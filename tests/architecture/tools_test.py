@@ -47,6 +47,9 @@ class RunShard(Folder):
         slow = self.write("slow.txt", "# why\nA.B\nC.D\n")
         body = self.RUN + 'echo "$@"\n' + "echo '[  FAILED  ] A.B (12 ms)'\nexit 1\n"
         self.assertIn(" --gtest_filter=-A.B:*/A.B/*:C.D:*/C.D/*\n", self.shard(body, "--slow", slow).stdout)
+        models = self.write("models.txt", "*/awq\n")
+        self.assertIn(" --gtest_filter=-A.B:*/A.B/*:C.D:*/C.D/*:*/awq\n",
+                      self.shard(body, "--slow", slow, "--slow", models).stdout)
 
     def test_shows_a_test_that_fails(self):
         done = self.shard(self.RUN + "echo a differs from b\necho '[  FAILED  ] A.B (12 ms)'\n"

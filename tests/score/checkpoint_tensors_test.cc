@@ -114,5 +114,56 @@ TEST_F(CheckpointTensors, DamagedBlocksAreRefusedByName) {
   }
 }
 
+// A multimodal wrapper's names, in lists of modules and in errors.
+constexpr std::string_view delta_net = "model.language_model.layers.0.linear_attn";
+
+// By its name, by a pattern of names, and by layers that a list of algorithms leaves out.
+TEST_F(CheckpointTensors, CodesOfAModuleThatStaysPlainAreRefusedByName) {
+  const auto refuse = [&](const std::string& golden, std::string_view plain,
+                          std::string_view coded) {
+    open(golden);
+    const std::string module = cat(delta_net, ".", plain);
+    std::erase_if(tensors_, [&](const auto& each) { return each.name == module + ".weight"; });
+    const std::string prefix = cat(delta_net, ".", coded, ".");
+    const std::vector<tensor::NamedTensor> all = tensors_;
+    std::string codes;
+    for (const tensor::NamedTensor& each : all) {
+      if (!each.name.starts_with(prefix)) continue;
+      const std::string part = each.name.substr(prefix.size());
+      if (part == "weight" || part == "weight_packed") codes = cat(module, ".", part);
+      tensors_.push_back({cat(module, ".", part), each.tensor});
+    }
+    std::ranges::sort(tensors_, {}, &tensor::NamedTensor::name);
+    expect_refused(codes, "leaves this module plain");
+  };
+  refuse("qwen3_5_moe_w4a16", "in_proj_b", "in_proj_z");
+  refuse("qwen3_5_moe_nvfp4", "in_proj_a", "in_proj_z");
+}
+
+TEST_F(CheckpointTensors, ScalesOfADeltaNetThatDontFitAreRefusedByName) {
+  const std::string scales = cat(delta_net, ".in_proj_qkv.weight_scale_inv");
+  open("qwen3_5_moe_fp8");
+  std::erase_if(tensors_, [&](const auto& each) { return each.name == scales; });
+  expect_refused(scales, "missing");
+  open("qwen3_5_moe_fp8");
+  tensor::NamedTensor& stored = find(scales);
+  stored.tensor = {stored.tensor.bytes(), stored.tensor.dtype(), {stored.tensor.dim(0) - 1, 2}};
+  expect_refused(scales, "[5, 2]");
+}
+
+// Exports that quantise fewer modules than their configuration says.
+TEST_F(CheckpointTensors, APlainWeightOfAQuantisedModuleIsTaken) {
+  open("qwen3_5_moe_fp8");
+  const std::string module = cat(delta_net, ".out_proj");
+  tensor::NamedTensor& stored = find(module + ".weight");
+  const tensor::Shape shape = stored.tensor.shape();
+  const std::vector<float> numbers(static_cast<std::size_t>(shape.elements()), 0.5F);
+  stored.tensor = {reinterpret_cast<const std::byte*>(numbers.data()), DType::f32, shape};
+  expect_refused(module + ".weight_scale_inv", "");  // with a scale it means two things
+  std::erase_if(tensors_,
+                [&](const auto& each) { return each.name == module + ".weight_scale_inv"; });
+  EXPECT_EQ(error(), "");
+}
+
 }  // namespace
 }  // namespace motley::score_tests

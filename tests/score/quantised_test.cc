@@ -1,5 +1,5 @@
-// A quantised checkpoint says what a plain one of its decoded weights says. The packing here is
-// written from the formats' definitions and shares no code with the reader.
+// A quantised checkpoint says what a plain one of its decoded weights says, on several ranks too.
+// The packing here is written from the formats' definitions and shares no code with the reader.
 
 #include <algorithm>
 #include <cmath>
@@ -129,7 +129,8 @@ struct Method {
 };
 
 bool is_linear(std::string_view module) {
-  return module.ends_with("_proj") && module.find("layers.") != std::string_view::npos;
+  return module.find("_proj") != std::string_view::npos &&
+         module.find("layers.") != std::string_view::npos;
 }
 
 const Method methods[] = {
@@ -140,6 +141,10 @@ const Method methods[] = {
      pack_int4,
      [](std::string_view module) { return is_linear(module) && !module.ends_with("down_proj"); }},
     {"FP8Block", "qwen3_moe",
+     R"({"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic","weight_block_size":[16,32]})",
+     pack_fp8, is_linear},
+    // Rows of a delta net's projections lie by key heads, whose rows end inside the blocks.
+    {"FP8BlockByKeyHead", "qwen3_next",
      R"({"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic","weight_block_size":[16,32]})",
      pack_fp8, is_linear}};
 
@@ -190,16 +195,19 @@ TEST_P(Quantised, SaysWhatItsDecodedWeightsSay) {
   const std::vector<runner::ScoreLine> lines = golden.lines_of(cases_of(golden.golden()).front());
   // The base, and an adapter on the experts beside it: adapters see the original activations.
   for (const bool adapted : {false, true}) {
-    std::vector<std::vector<runner::ScoreResult>> said;
-    for (const fs::path& folder : {quantised.path(), decoded.path()}) {
-      GoldenModel model(GetParam().model, {.folder = folder});
+    const auto score = [&](const fs::path& folder, int ranks) {
+      GoldenModel model(GetParam().model, {.folder = folder, .ranks = ranks});
       const lora::Mix mix = adapted ? model.mix({{.name = "experts"}}) : lora::Mix();
-      said.push_back(model.score(lines, std::vector(lines.size(), mix)));
-    }
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      for (std::size_t t = 1; t < lines[i].tokens.size(); ++t)
-        EXPECT_NEAR(said[0][i].token_logprobs[t], said[1][i].token_logprobs[t], 2e-4)
-            << "line " << i << ", token " << t;
+      return model.score(lines, std::vector(lines.size(), mix));
+    };
+    const auto wanted = score(decoded.path(), 1);
+    for (const int ranks : {1, 3}) {
+      const auto said = score(quantised.path(), ranks);
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        for (std::size_t t = 1; t < lines[i].tokens.size(); ++t)
+          EXPECT_NEAR(said[i].token_logprobs[t], wanted[i].token_logprobs[t], 2e-4)
+              << "line " << i << ", token " << t << ", " << ranks << " ranks";
+      }
     }
   }
 }

@@ -130,15 +130,15 @@ std::unique_ptr<runner::Runner> make_runner(const model::Model& model, tensor::D
     longest = std::max(longest, tokens);
     pages += runner::KvMemory::pages_for(tokens);
   }
-  return runner::Runner::create(model, device,
-                                {.max_rows = 512,
-                                 .max_sequences = 32,
-                                 .max_tokens = longest,
-                                 .pages = pages,
-                                 .adapters = &pool,
-                                 .adapter_rank = 48,
-                                 .mix_rank = 48})
-      .value();
+  runner::Runner::Options options{.max_rows = 512,
+                                  .max_sequences = 32,
+                                  .max_tokens = longest,
+                                  .pages = pages,
+                                  .adapters = &pool,
+                                  .adapter_rank = 48,
+                                  .mix_rank = 48};
+  if (model.keeps_states()) options.state_slots = options.max_sequences;
+  return runner::Runner::create(model, device, options).value();
 }
 
 float logprob(std::span<const float> logits, std::int32_t token) {
@@ -172,7 +172,9 @@ std::vector<runner::ScoreResult> decode(runner::Runner& runner,
       chunks.push_back({.pages = pages[i],
                         .length = static_cast<std::int64_t>(t),
                         .tokens = std::span(lines[i].tokens).subspan(t, 1),
-                        .mix = mixes[i]});
+                        .mix = mixes[i],
+                        .state = runner::SequenceState::certain_rows(
+                            static_cast<std::int32_t>(i), static_cast<std::int64_t>(t), 1)});
       line_of.push_back(i);
     }
     if (chunks.empty()) return results;

@@ -572,6 +572,16 @@ def _small_dora(spec: ModelSpec) -> Source:
     return Source("dora", {"r": 1, "lora_alpha": 1, "target_modules": list(spec.attention), "use_dora": True})
 
 
+def _quantised_delta(spec: ModelSpec) -> list[Entry]:
+    return [_attention(spec, rank=2, alpha=1.5), _experts(rank=2, alpha=1.5), _MIX]
+
+
+def _quantised_delta_dora(spec: ModelSpec) -> list[Entry]:
+    """DoRA's norms are of decoded weights, also where ranks cut them in several places."""
+    kinds = {"r": 1, "lora_alpha": 1, "target_modules": ["in_proj_qkv", "out_proj", "q_proj"], "use_dora": True}
+    return [*_quantised_delta(spec), Source("dora", kinds)]
+
+
 def _qwen3_moe_w4a16(spec: ModelSpec) -> list[Entry]:
     return [*_over_quantised(spec), _all_linear(spec, rank=1, alpha=1)]
 
@@ -607,6 +617,13 @@ _BY_MODEL: dict[str, Callable[[ModelSpec], list[Entry]]] = {
     "qwen3_5": _qwen3_5,
     "qwen3_next": _qwen3_next,
     "qwen3_next_unnormalised": _small,
+    "qwen3_5_moe_fp8": _quantised_delta,
+    "qwen3_5_moe_w4a16": _quantised_delta_dora,
+    "qwen3_5_moe_modelopt_mixed": _quantised_delta,
+    "qwen3_5_moe_nvfp4": _small,
+    "qwen3_5_moe_gptq": _small,
+    "qwen3_5_moe_awq": _small,
+    "qwen3_5_moe_mxfp4": _small,
     "qwen3": _dense,
     "llama": _dense,
     "qwen3_moe_w4a16": _qwen3_moe_w4a16,

@@ -21,7 +21,7 @@ GROUPED_DELTA_NET = ("in_proj_qkvz", "in_proj_ba", "out_proj")
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-def _rope(factor: float, pairs: int) -> dict[str, Any]:
+def rope(factor: float, pairs: int) -> dict[str, Any]:
     """Rows of positions for pictures, which are all alike for text."""
     third = pairs // 3
     return {
@@ -40,7 +40,7 @@ QWEN3_5_MOE: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 24,
-    "rope_parameters": _rope(0.25, 3),
+    "rope_parameters": rope(0.25, 3),
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 6,
     "linear_key_head_dim": 12,
@@ -63,7 +63,7 @@ QWEN3_5: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 1,
     "head_dim": 28,
-    "rope_parameters": _rope(0.5, 7),
+    "rope_parameters": rope(0.5, 7),
     "linear_num_key_heads": 3,
     "linear_num_value_heads": 6,
     "linear_key_head_dim": 20,
@@ -107,10 +107,10 @@ QWEN3_NEXT_RELEASED: dict[str, Any] = {
 }
 
 
-def _vision(hidden: int) -> dict[str, Any]:
+def vision(hidden: int, width: int = 16) -> dict[str, Any]:
     return {
         "depth": 1,
-        "hidden_size": 16,
+        "hidden_size": width,
         "intermediate_size": 20,
         "num_heads": 2,
         "patch_size": 2,
@@ -164,7 +164,7 @@ DELTA = [
         "qwen3_5_moe",
         QWEN3_5_MOE | RELEASED,
         fused=True,
-        wrapper={"tie_word_embeddings": False, "vision_config": _vision(44)},
+        wrapper={"tie_word_embeddings": False, "vision_config": vision(44)},
         float32=FLOAT32,
         left_aside=_mtp,
     ),
@@ -174,7 +174,7 @@ DELTA = [
         "qwen3_5",
         "qwen3_5",
         QWEN3_5 | RELEASED,
-        wrapper={"tie_word_embeddings": True, "vision_config": _vision(52)},
+        wrapper={"tie_word_embeddings": True, "vision_config": vision(52)},
         config_as_released={"layer_types": None, "full_attention_interval": 3},
         float32=FLOAT32,
         exact_float32=True,

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from . import randoms
 from .configs import DEEPSEEK, GLM4, MIXTRAL, MLA_Q, MLA_QA, qwen3_moe, yarn
 from .delta_models import DELTA
+from .quantised_delta_models import QUANTISED_DELTA
 from .quantised_models import QUANTISED
 from .spec import DTYPES, VOCAB_SIZE, ModelSpec, text_name
 
@@ -195,6 +196,7 @@ MODELS = [
     ),
     *DELTA,
     *QUANTISED,
+    *QUANTISED_DELTA,
 ]
 
 

@@ -39,7 +39,7 @@ def store(scheme: Scheme, plain: Path, folder: Path, ranges: dict[str, Range]) -
             stored[scheme.renamed(name)] = meant[name] = tensor
             continue
         if scheme.static_inputs:
-            parts |= scheme.input_parts(*ranges[common_name(module)])
+            parts |= scheme.input_parts(module, *ranges[common_name(module)])
         meant[name] = scheme.meaning(module, parts).contiguous()
         scheme.compare_with_library(module, parts, meant[name])
         stored |= {

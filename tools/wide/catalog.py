@@ -45,6 +45,32 @@ def _qwen3_moe(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def _qwen3_5_moe(**changes: Any) -> dict[str, Any]:
+    """Hidden, heads of delta nets and of attention, and the shared expert of Qwen3.5-35B-A3B; a layer of each kind."""
+    return {
+        "architectures": ["Qwen3_5MoeForCausalLM"],
+        "model_type": "qwen3_5_moe_text",
+        "hidden_size": 2048,
+        "moe_intermediate_size": 256,
+        "shared_expert_intermediate_size": 512,
+        "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "attention_bias": False,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25},
+    } | changes
+
+
 def _deepseek_v3(**changes: Any) -> dict[str, Any]:
     """Ranks and heads of DeepSeek-V3's latent attention, its routing and its yarn."""
     return {
@@ -169,6 +195,13 @@ _SHORT = ((3, 40, 200), (7, 100), (5, 130))
 # An input that float32 rounds the other way changes all tokens behind it in its line.
 _MANY_SHORT = (tuple(range(8, 20)), tuple(range(10, 20)), tuple(range(10, 20)))
 
+# What Qwen3.5's own releases in FP8 leave plain.
+_QWEN3_5_PLAIN = (
+    "lm_head",
+    *(f"model.layers.0.linear_attn.{module}" for module in ("conv1d", "in_proj_a", "in_proj_b")),
+    *(f"model.layers.0.mlp.{module}" for module in ("gate", "shared_expert_gate")),
+)
+
 _FEW_EXPERTS = _COMMON | _qwen3_moe(num_experts=8, num_experts_per_tok=3)
 
 MODELS = [
@@ -178,6 +211,15 @@ MODELS = [
         _FEW_EXPERTS,
         (_ATTENTION_16, _ROUTED_40),
         lengths=_SHORT,
+    ),
+    Model("qwen3_5_moe_few_experts", _COMMON | _qwen3_5_moe(), (_ATTENTION_16, _ROUTED_40), lengths=_SHORT),
+    Model(
+        "qwen3_5_moe_fp8_block",
+        _COMMON | _qwen3_5_moe(num_hidden_layers=1, layer_types=["linear_attention"]),
+        (_ATTENTION_16, _ROUTED_40),
+        Fp8InBlocks(Fp8Blocks(listed=_QWEN3_5_PLAIN), rounds_inputs=True),
+        _MANY_SHORT,
+        decided=True,
     ),
     Model("qwen3_moe", _COMMON | _qwen3_moe(), (_ATTENTION_16, _ROUTED_40)),
     Model("deepseek_v3", _COMMON | _deepseek_v3(), (_ATTENTION_40, _EXPERTS_16, _DENSE_40)),

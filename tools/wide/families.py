@@ -11,9 +11,9 @@ from .tensors import Recipe, filled
 Config = dict[str, Any]
 
 # A router's logits spread over a few units, so that its choice is clear in most rows.
-_ROUTER_GAIN = {"qwen3_moe": 2.0, "gpt_oss": 2.0, "deepseek_v3": 1.0, "glm4_moe": 1.0}
+_ROUTER_GAIN = {"qwen3_moe": 2.0, "qwen3_5_moe_text": 2.0, "gpt_oss": 2.0, "deepseek_v3": 1.0, "glm4_moe": 1.0}
 # Experts add as much to the hidden state as attention does; a routed scale takes its part of that.
-_GAINS = {"q_proj": 1.4, "k_proj": 1.4, "q_b_proj": 1.4, "o_proj": 1.5, "down_proj": 3.0}
+_GAINS = {"q_proj": 1.4, "k_proj": 1.4, "q_b_proj": 1.4, "o_proj": 1.5, "out_proj": 1.5, "down_proj": 3.0}
 
 
 class Checkpoint:
@@ -34,7 +34,9 @@ class Checkpoint:
         self.recipes += self.weights.fused(module, experts, inner, out, 1 / math.sqrt(inner), ranges)
 
     def norm(self, module: str, size: int, ranges: tuple[Range, ...] = (), mean: float = 1.0) -> None:
-        self.recipes.append(filled(f"{module}.weight", (size,), 0.15 * mean, mean, ranges=ranges))
+        """Qwen3.5 stores what is added to 1."""
+        stored = mean - 1 if self.config["model_type"] == "qwen3_5_moe_text" else mean
+        self.recipes.append(filled(f"{module}.weight", (size,), 0.15 * mean, stored, ranges=ranges))
 
     def plain(
         self, name: str, shape: Iterable[int], deviation: float, ranges: tuple[Range, ...] = (), dtype: str = "BF16"
@@ -57,19 +59,49 @@ def checkpoint(config: Config, weights: Plain) -> list[Recipe]:
     made.norm("model.norm", hidden)
     for norm in ("input_layernorm", "post_attention_layernorm"):
         made.norm(f"model.layers.{{}}.{norm}", hidden, layers)
-    if config["model_type"] == "deepseek_v3":
-        _latent_attention(made, layers)
-    else:
-        _grouped_attention(made, layers)
+    _mixers(made, layers)
     _FEED_FORWARDS[config["model_type"]](made, layers)
     return made.recipes
+
+
+def _mixers(made: Checkpoint, layers: tuple[Range, ...]) -> None:
+    family = made.config["model_type"]
+    if family == "deepseek_v3":
+        _latent_attention(made, layers)
+    elif family == "qwen3_5_moe_text":
+        nets, count = made.config["layer_types"].count("linear_attention"), layers[0][1]  # they come first
+        _delta_net(made, ((0, nets),))
+        if nets < count:
+            _grouped_attention(made, ((nets, count),))
+    else:
+        _grouped_attention(made, layers)
+
+
+def _delta_net(made: Checkpoint, layers: tuple[Range, ...]) -> None:
+    """The decays and in_proj_a and in_proj_b stay plain in every format, as releases have it."""
+    config, path = made.config, "model.layers.{}.linear_attn"
+    hidden, heads = config["hidden_size"], config["linear_num_value_heads"]
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    values = heads * config["linear_value_head_dim"]
+    made.linear(f"{path}.in_proj_qkv", 2 * keys + values, hidden, layers)
+    made.linear(f"{path}.in_proj_z", values, hidden, layers)
+    for module in ("in_proj_b", "in_proj_a"):
+        made.plain(f"{path}.{module}.weight", (heads, hidden), 1 / math.sqrt(hidden), layers)
+    made.linear(f"{path}.out_proj", hidden, values, layers)
+    taps = config["linear_conv_kernel_dim"]
+    made.plain(f"{path}.conv1d.weight", (2 * keys + values, 1, taps), 1.5 / math.sqrt(taps), layers)
+    # What a token leaves of the state is between a fifth and nearly all.
+    made.recipes.append(filled(f"{path}.A_log", (heads,), 1.0, math.log(0.12), "F32", layers))
+    made.recipes.append(filled(f"{path}.dt_bias", (heads,), 0.5, 0.5, ranges=layers))
+    made.recipes.append(filled(f"{path}.norm.weight", (config["linear_value_head_dim"],), 0.15, 1.0, "F32", layers))
 
 
 def _grouped_attention(made: Checkpoint, layers: tuple[Range, ...]) -> None:
     config, path = made.config, "model.layers.{}.self_attn"
     hidden, width = config["hidden_size"], config["head_dim"]
+    queries, gated = config["num_attention_heads"] * width, config["model_type"] == "qwen3_5_moe_text"
     outputs = {
-        "q_proj": config["num_attention_heads"] * width,
+        "q_proj": 2 * queries if gated else queries,
         "k_proj": config["num_key_value_heads"] * width,
         "v_proj": config["num_key_value_heads"] * width,
     }
@@ -77,11 +109,11 @@ def _grouped_attention(made: Checkpoint, layers: tuple[Range, ...]) -> None:
         made.linear(f"{path}.{module}", out, hidden, layers)
         if config.get("attention_bias"):
             made.plain(f"{path}.{module}.bias", (out,), 0.3, layers)
-    made.linear(f"{path}.o_proj", hidden, outputs["q_proj"], layers)
+    made.linear(f"{path}.o_proj", hidden, queries, layers)
     if config["model_type"] == "gpt_oss":
         made.plain(f"{path}.o_proj.bias", (hidden,), 0.1, layers)
         made.plain(f"{path}.sinks", (config["num_attention_heads"],), 1.0, layers)
-    if config["model_type"] == "qwen3_moe" or config.get("use_qk_norm"):
+    if config["model_type"].startswith("qwen3") or config.get("use_qk_norm"):
         made.norm(f"{path}.q_norm", width, layers, mean=1.4)
         made.norm(f"{path}.k_norm", width, layers, mean=1.4)
 
@@ -112,6 +144,13 @@ def _qwen3_moe(made: Checkpoint, layers: tuple[Range, ...]) -> None:
     made.gated("model.layers.{}.mlp.experts.{}", made.config["moe_intermediate_size"], (*layers, (0, experts)))
 
 
+def _qwen3_5_moe(made: Checkpoint, layers: tuple[Range, ...]) -> None:
+    _qwen3_moe(made, layers)
+    made.gated("model.layers.{}.mlp.shared_expert", made.config["shared_expert_intermediate_size"], layers)
+    hidden = made.config["hidden_size"]
+    made.plain("model.layers.{}.mlp.shared_expert_gate.weight", (1, hidden), 1 / math.sqrt(hidden), layers)
+
+
 def _dense_first(made: Checkpoint, layers: tuple[Range, ...]) -> None:
     """DeepSeek-V3 and GLM-4.5: dense layers, then experts with a correction bias and shared experts."""
     config, path = made.config, "model.layers.{}.mlp"
@@ -139,6 +178,7 @@ def _gpt_oss(made: Checkpoint, layers: tuple[Range, ...]) -> None:
 
 _FEED_FORWARDS = {
     "qwen3_moe": _qwen3_moe,
+    "qwen3_5_moe_text": _qwen3_5_moe,
     "deepseek_v3": _dense_first,
     "glm4_moe": _dense_first,
     "gpt_oss": _gpt_oss,
@@ -192,7 +232,7 @@ class Adapter:
         dense = base.get("first_k_dense_replace", 0)
         sparse = ((dense, layers[0][1]),)
         if "attention" in self.parts:
-            (_latent_attention if base["model_type"] == "deepseek_v3" else _grouped_attention)(made, layers)
+            _mixers(made, layers)
         if "dense" in self.parts:
             made.gated("model.layers.{}.mlp", base["intermediate_size"], ((0, dense),))
         if "shared" in self.parts:

@@ -9,13 +9,13 @@ from torch import nn
 ATTEMPTS = 60
 ROUNDS = 400
 
-# Float32 moves what a router sorts by 1e-6 to 1e-5. These are logits of gpt-oss, probabilities of Qwen3-MoE (the last
+# Float32 moves what a router sorts by 1e-6 to 1e-5. These are logits of gpt-oss, probabilities of Qwen3-MoE and Qwen3.5 (the last
 # chosen have a few hundredths), and sigmoids with their bias of the others.
-MIN_GAP = {"gpt_oss": 1e-4, "qwen3_moe": 3e-6, "deepseek_v3": 3e-5, "glm4_moe": 3e-5}
+MIN_GAP = {"gpt_oss": 1e-4, "qwen3_moe": 3e-6, "qwen3_5_moe_text": 3e-6, "deepseek_v3": 3e-5, "glm4_moe": 3e-5}
 # Away from ties by far: several times what bf16 moves.
-MIN_DECIDED_GAP = {"gpt_oss": 0.05, "qwen3_moe": 5e-3}
+MIN_DECIDED_GAP = {"gpt_oss": 0.05, "qwen3_moe": 5e-3, "qwen3_5_moe_text": 5e-3}
 NOISE = 2**-20  # relative, of float32
-FIRST = "model.layers.0.self_attn.q_proj"
+FIRST = ("model.layers.0.self_attn.q_proj", "model.layers.0.linear_attn.in_proj_qkv")
 
 
 def drawn(loaded: nn.Module, key: str, length: int) -> list[int]:
@@ -47,14 +47,15 @@ def _draw(tokens: list[int], key: str, length: int) -> list[int]:
 
 
 def steady_tokens(loaded: nn.Module, roundings: dict[str, Rounding]) -> list[int]:
-    """Those whose inputs of the first layer's q, k and v are away from ties. Many lie on one, because embeddings and
+    """Those whose inputs of the first mixer are away from ties. Many lie on one, because embeddings and
     norms have the few bits of bf16; if float32 turns one, all rows behind it differ."""
     tokens = list(range(loaded.config.vocab_size))
-    rounding = roundings.get(FIRST)
-    if rounding is None:
+    first = next((name for name in FIRST if name in roundings), None)
+    if first is None:
         return tokens
+    rounding = roundings[first]
     seen: list[torch.Tensor] = []
-    module = next(m for path, m in loaded.named_modules() if base_name(path) == FIRST and isinstance(m, nn.Linear))
+    module = next(m for path, m in loaded.named_modules() if base_name(path) == first and isinstance(m, nn.Linear))
     hook = module.register_forward_pre_hook(lambda _module, args: seen.append(near_ties(args[0][0], rounding, NOISE)))
     scoring.logprob_rows(loaded, tokens)
     hook.remove()

@@ -58,9 +58,14 @@ void read_rope(ConfigReader& json, double rotated_part, Config& config) {
     }
     json.adopt(inner);
   }
-  if (!(rope.base > 1) || !(rope.factor > 0) || !(partial > 0 && partial <= 1))
-    json.refuse(ErrorCode::bad_file, "rope settings out of range",
-                "rope_theta is above 1, factor above 0, partial_rotary_factor from 0 to 1");
+  const auto require = [&](bool holds, std::string_view name, double number,
+                           std::string_view must) {
+    if (!holds)
+      json.refuse(ErrorCode::bad_file, cat(name, " is ", number), cat("it must be ", must));
+  };
+  require(rope.base > 1, "rope_theta", rope.base, "above 1");
+  require(rope.factor > 0, "the rope settings' factor", rope.factor, "above 0");
+  require(partial > 0 && partial <= 1, "partial_rotary_factor", partial, "above 0, and 1 at most");
   rope.dims = static_cast<std::int64_t>(static_cast<double>(attention.head_dim) * partial);
   if (rope.dims < 2)
     json.refuse(ErrorCode::bad_file, "partial_rotary_factor leaves no dimension to rotate",
@@ -112,29 +117,47 @@ class Invariants {
   void operator()(const GroupedConfig& attention) {
     require(attention.heads % attention.kv_heads == 0,
             "num_attention_heads is no multiple of num_key_value_heads");
-    require_rotated(attention.rope, attention.head_dim);
+    require_rotated(attention.rope, attention.head_dim, "head_dim and partial_rotary_factor");
   }
   void operator()(const LatentConfig& attention) {
     require(attention.rope.dims > 0, "no rotated dimensions");
-    require_rotated(attention.rope, attention.rope_dim);
+    require_rotated(attention.rope, attention.rope_dim, "qk_rope_head_dim");
   }
   void operator()(const DeltaNetConfig& net) {
     require(net.value_heads % net.key_heads == 0,
             "linear_num_value_heads is no multiple of linear_num_key_heads");
-    require(net.key_width <= kernels::max_key_width,
-            cat("linear_key_head_dim is above ", kernels::max_key_width));
-    require(net.taps <= kernels::max_taps,
-            cat("linear_conv_kernel_dim is above ", kernels::max_taps));
+    require_at_most(net.key_width, kernels::max_key_width, "linear_key_head_dim");
+    require_at_most(net.taps, kernels::max_taps, "linear_conv_kernel_dim");
+    // States are as large as their product with a key: it stays within 64 bits.
+    require_at_most(net.keys(), max_width, "linear_num_key_heads times linear_key_head_dim");
+    require_at_most(net.values(), max_width, "linear_num_value_heads times linear_value_head_dim");
   }
 
  private:
-  void require_rotated(const ops::RopeSpec& rope, std::int64_t width) {
+  static constexpr std::int64_t max_width = 1'000'000'000;
+
+  void require_at_most(std::int64_t number, std::int64_t most, std::string_view name) {
+    if (number > most)
+      json_.refuse(ErrorCode::bad_file, cat(name, " is ", number),
+                   cat("it must be at most ", most));
+  }
+  void require_rotated(const ops::RopeSpec& rope, std::int64_t width, std::string_view names) {
     require(rope.dims >= 0 && rope.dims % 2 == 0 && rope.dims <= width,
-            "rotated dimensions that are no pairs of a head's");
+            cat(names, " leave ", rope.dims, " of a head's ", width,
+                " dimensions to rotate, which is done in pairs"));
   }
 
   ConfigReader& json_;
 };
+
+// The keys that say how experts are chosen, as this config calls them.
+std::vector<std::string_view> router_keys(const ConfigReader& json) {
+  std::vector<std::string_view> keys{
+      "num_experts", "num_local_experts", "n_routed_experts",     "num_experts_per_tok",
+      "n_group",     "topk_group",        "routed_scaling_factor"};
+  std::erase_if(keys, [&](std::string_view key) { return !json.has(key); });
+  return keys;
+}
 
 void check(ConfigReader& json, const Config& config) {
   Invariants invariants(json);
@@ -146,8 +169,9 @@ void check(ConfigReader& json, const Config& config) {
   invariants.require(config.norm_eps > 0 && std::isfinite(config.norm_eps),
                      "rms_norm_eps is not positive");
   if (!config.has_experts()) return;
+  invariants.require(config.moe.intermediate > 0, "no intermediate_size for the experts");
   if (const auto router = moe::validate(config.moe.router); !router.ok())
-    json.refuse(ErrorCode::bad_file, router.error().what(), router.error().fix());
+    json.refuse(ErrorCode::bad_file, router.error().what(), cat("check ", join(router_keys(json))));
 }
 
 Result<const Family*> find_family(std::string_view model_type, std::string_view where) {
@@ -197,7 +221,7 @@ Result<Config> parse_config(const json::Value& value, std::string_view where) {
   }
   // A wrapper around a text model. Whether head and embedding are one table is the wrapper's word.
   MOTLEY_TRY(const Family* const inner,
-             find_family(text->text_or("model_type", model_type), where));
+             find_family(text->text_or("model_type", model_type), cat(where, ", text_config")));
   MOTLEY_TRY(Config config, read_as(*inner, *text));
   config.model_type = model_type;
   config.tied_embeddings = json.boolean_or("tie_word_embeddings", false);

@@ -26,11 +26,13 @@ std::string qwen3_moe(std::string_view setting = "") {
       R"("moe_intermediate_size":48,"norm_topk_prob":true)", setting, "}");
 }
 
-std::string refusal(const std::string& text, ErrorCode code = ErrorCode::bad_file) {
-  const auto config = parse(text);
+std::string refusal(const Result<Config>& config, ErrorCode code = ErrorCode::bad_file) {
   if (config.ok()) return "accepted";
   EXPECT_EQ(config.error().code(), code) << config.error().message();
   return config.error().message();
+}
+std::string refusal(const std::string& text, ErrorCode code = ErrorCode::bad_file) {
+  return refusal(parse(text), code);
 }
 
 TEST(Config, ReadsTheExpertCountUnderBothNames) {
@@ -113,8 +115,98 @@ TEST(Config, RefusesDeltaNetsThatCantBe) {
   EXPECT_THAT(refusal(next(R"(,"layer_types":["a","a","a","a","a"])"), ErrorCode::unsupported),
               HasSubstr("layer type 'a'"));
   EXPECT_THAT(refusal(next(R"(,"linear_conv_kernel_dim":9)")),
-              HasSubstr("linear_conv_kernel_dim is above 8"));
+              HasSubstr("linear_conv_kernel_dim is 9 (config.json): it must be at most 8"));
   EXPECT_THAT(refusal(next(R"(,"decoder_sparse_step":2)")), HasSubstr("no intermediate_size"));
+}
+
+// Keys that only families with delta nets have, and values that none of them can have.
+struct BadKey {
+  std::string_view key;
+  std::vector<std::string_view> values;
+};
+
+const std::vector<BadKey>& bad_keys() {
+  constexpr std::string_view huge = "9223372036854775807";
+  static const std::vector<BadKey> keys{
+      {"linear_num_key_heads", {"0", "-2", huge, "1e300", "2.5", R"("2")", "[2]", "3", "null"}},
+      {"linear_num_value_heads", {"0", "-4", huge, "1e300", "2.5", R"("4")", "{}", "3", "null"}},
+      {"linear_key_head_dim", {"0", "-16", huge, "257", "1e300", "16.5", "true", "null"}},
+      {"linear_value_head_dim", {"0", "-24", huge, "1000000000", "1e300", R"("24")", "null"}},
+      {"linear_conv_kernel_dim", {"0", "1", "-4", huge, "9", "1e300", R"("4")", "[4]"}},
+      {"full_attention_interval", {"0", "-4", huge, "1e300", "0.5", R"("4")", "[]"}},
+      {"layer_types", {"7", R"("full_attention")", "{}", R"(["full_attention"])", "[1,2,3,4,5]"}},
+      {"partial_rotary_factor", {"0", "-0.25", "1.01", "1e300", "0.03", "0.1", R"("0.25")", "[1]"}},
+      {"shared_expert_intermediate_size", {"-1", huge, "1e300", "16.5", R"("16")", "[16]"}},
+      {"moe_intermediate_size", {"0", "-16", huge, "1e300", R"("16")", "null"}},
+      {"num_experts", {"0", "-8", huge, "1e300", "1000000000", R"("8")", "null"}},
+      {"num_experts_per_tok", {"0", "-2", huge, "1e300", "9", R"("2")", "null"}},
+      {"attention_bias", {"1", R"("true")", "[]"}}};
+  return keys;
+}
+
+void expect_named(const Result<Config>& config, std::string_view key, std::string_view value) {
+  ASSERT_FALSE(config.ok()) << key << ": " << value;
+  EXPECT_EQ(config.error().code(), ErrorCode::bad_file) << config.error().message();
+  EXPECT_THAT(config.error().message(), AllOf(HasSubstr(key), HasSubstr("config.json")))
+      << key << ": " << value;
+}
+
+// A complete config of a family with delta nets, one key set by hand.
+json::Object delta_net_config(std::string_view key, std::string_view value) {
+  const json::Value complete = json::parse(cat("{", qwen3_5(""), "}"), "config.json").value();
+  json::Object changed;
+  for (const json::Member& member : complete.if_object()->members())
+    if (member.key != key) changed.add(member.key, member.value);
+  changed.add(std::string(key), json::parse(value, "value").value());
+  return changed;
+}
+
+TEST(Config, NamesEachKeyOfADeltaNetThatIsWrongAndItsFile) {
+  for (const auto& [key, values] : bad_keys()) {
+    for (const std::string_view value : values) {
+      for (const char* const family : {"qwen3_5_moe_text", "qwen3_next"}) {
+        json::Object config = delta_net_config(key, value);
+        config.add("model_type", json::Value(family));
+        expect_named(parse_config(json::Value(std::move(config)), "config.json"), key, value);
+      }
+      json::Object wrapper;
+      wrapper.add("model_type", json::Value("qwen3_5_moe"));
+      wrapper.add("text_config", json::Value(delta_net_config(key, value)));
+      const auto wrapped = parse_config(json::Value(std::move(wrapper)), "config.json");
+      expect_named(wrapped, key, value);
+      EXPECT_THAT(refusal(wrapped), HasSubstr("text_config"));
+    }
+  }
+}
+
+TEST(Config, NamesWhatIsWrongWithAWrapper) {
+  const auto wrapper = [](std::string_view text, std::string_view more = "") {
+    return parse(cat(R"({"model_type":"qwen3_5_moe","text_config":)", text, more, "}"));
+  };
+  for (const std::string_view text : {"7", "[]", R"("qwen3_5_moe_text")", "true"})
+    expect_named(wrapper(text), "text_config", text);
+  expect_named(wrapper("{}"), "hidden_size", "{}");
+  expect_named(wrapper("null"), "hidden_size", "null");
+  const std::string complete = cat("{", qwen3_5(""), "}");
+  expect_named(wrapper(complete, R"(,"tie_word_embeddings":"yes")"), "tie_word_embeddings", "yes");
+  EXPECT_TRUE(wrapper(complete).ok());
+  EXPECT_THAT(
+      refusal(wrapper(cat(R"({"model_type":"qwen4",)", qwen3_5(""), "}")), ErrorCode::unsupported),
+      AllOf(HasSubstr("model_type 'qwen4'"), HasSubstr("text_config")));
+}
+
+// Of both generations.
+TEST(Config, NamesTheRopeSettingThatIsWrong) {
+  for (const std::string_view value : {"0", "-1", "1.5", R"("0.25")"}) {
+    expect_named(
+        parse(cat(R"({"model_type":"qwen3_next",)", qwen3_5(""),
+                  R"(,"rope_parameters":{"rope_theta":1e7,"partial_rotary_factor":)", value, "}}")),
+        "partial_rotary_factor", value);
+  }
+  for (const std::string_view value : {"0", "1", "-1e7", R"("1e7")"})
+    expect_named(
+        parse(cat(R"({"model_type":"qwen3_next",)", qwen3_5(""), R"(,"rope_theta":)", value, "}")),
+        "rope_theta", value);
 }
 
 TEST(Config, NamesAnUnknownFamilyAndTheKnownOnes) {
@@ -143,6 +235,14 @@ TEST(Config, RefusesSizesThatContradictEachOther) {
                       R"("vocab_size":9,"intermediate_size":8,"rms_norm_eps":1e-6,)"
                       R"("num_attention_heads":3,"num_key_value_heads":2,"head_dim":8})"),
               HasSubstr("no multiple"));
+}
+
+// Some families call the experts' width as others call that of dense layers.
+TEST(Config, RefusesExpertsWithoutAWidth) {
+  EXPECT_THAT(refusal(R"({"model_type":"mixtral","hidden_size":64,"num_hidden_layers":1,)"
+                      R"("vocab_size":9,"rms_norm_eps":1e-6,"num_attention_heads":2,)"
+                      R"("num_local_experts":4,"num_experts_per_tok":2})"),
+              HasSubstr("no intermediate_size for the experts (config.json)"));
 }
 
 TEST(Config, RefusesWhatItWouldGetWrong) {

@@ -91,7 +91,7 @@ class ScaledFloats(_Scaled):
     def meaning(self, module: str, parts: Parts) -> torch.Tensor:
         return parts["weight"].float() * self._spread(parts["weight_scale"], parts["weight"].shape)
 
-    def input_parts(self, low: float, high: float) -> Parts:
+    def input_parts(self, module: str, low: float, high: float) -> Parts:
         return {"input_scale": torch.tensor([max(-low, high) / floats.E4M3_MAX])}
 
 
@@ -131,7 +131,7 @@ class ScaledIntegers(_Scaled):
             codes = codes - self._spread(parts["weight_zero_point"], shape)
         return codes * self._spread(parts["weight_scale"], shape)
 
-    def input_parts(self, low: float, high: float) -> Parts:
+    def input_parts(self, module: str, low: float, high: float) -> Parts:
         if not self.asymmetric:
             return {"input_scale": torch.tensor([max(-low, high) / 127])}
         scale = (high - low) / 255

@@ -74,7 +74,7 @@ class Fp8Tensors(_Fp8):
     def meaning(self, module: str, parts: Parts) -> torch.Tensor:
         return parts["weight"].float() * parts["weight_scale_inv"]
 
-    def input_parts(self, low: float, high: float) -> Parts:
+    def input_parts(self, module: str, low: float, high: float) -> Parts:
         return {"activation_scale": torch.tensor(max(-low, high) / E4M3_MAX)}
 
     def rounding(self, module: str, parts: Parts) -> Rounding | None:

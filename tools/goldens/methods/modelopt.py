@@ -71,7 +71,7 @@ class ModelOptFp8(_ModelOpt):
     def meaning(self, module: str, parts: Parts) -> torch.Tensor:
         return parts["weight"].float() * parts["weight_scale"]
 
-    def input_parts(self, low: float, high: float) -> Parts:
+    def input_parts(self, module: str, low: float, high: float) -> Parts:
         return {"input_scale": torch.tensor(max(-low, high) / floats.E4M3_MAX)}
 
     def rounding(self, module: str, parts: Parts) -> Rounding | None:
@@ -96,5 +96,34 @@ class ModelOptNvFp4(_ModelOpt):
         values = floats.unpack_e2m1(parts["weight"])
         return values * spread(parts["weight_scale"].float() * parts["weight_scale_2"], values.shape[1])
 
-    def input_parts(self, low: float, high: float) -> Parts:
+    def input_parts(self, module: str, low: float, high: float) -> Parts:
         return {"input_scale": torch.tensor(max(-low, high) / (floats.E4M3_MAX * floats.E2M1_MAX))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptMixed(_ModelOpt):
+    """An algorithm for each layer, FP8 or NVFP4; what is not listed stays plain."""
+
+    algorithm: ClassVar[str] = "MIXED_PRECISION"
+
+    layers: tuple[tuple[str, str], ...]  # (module, algorithm)
+
+    def config(self) -> dict[str, Any]:
+        groups = {"NVFP4": {"group_size": 16}}
+        layers = {name: {"quant_algo": algorithm} | groups.get(algorithm, {}) for name, algorithm in self.layers}
+        return super().config() | {"quantized_layers": layers}
+
+    def _of(self, module: str) -> _ModelOpt:
+        return {"FP8": ModelOptFp8(), "NVFP4": ModelOptNvFp4()}[dict(self.layers)[module]]
+
+    def pack(self, module: str, weight: torch.Tensor) -> Parts | None:
+        return self._of(module).pack(module, weight) if module in dict(self.layers) else None
+
+    def meaning(self, module: str, parts: Parts) -> torch.Tensor:
+        return self._of(module).meaning(module, parts)
+
+    def rounding(self, module: str, parts: Parts) -> Rounding | None:
+        return self._of(module).rounding(module, parts)
+
+    def input_parts(self, module: str, low: float, high: float) -> Parts:
+        return self._of(module).input_parts(module, low, high)

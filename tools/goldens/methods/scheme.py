@@ -53,7 +53,7 @@ class Scheme:
     def compare_with_library(self, module: str, parts: Parts, meaning: torch.Tensor) -> None:
         """Raises if a library that can decode exactly says something else."""
 
-    def input_parts(self, low: float, high: float) -> Parts:
+    def input_parts(self, module: str, low: float, high: float) -> Parts:
         """What a module's file says of its inputs, which were seen in that range."""
         return {}
 
@@ -62,8 +62,10 @@ class Scheme:
         return None
 
     def takes(self, name: str, tensor: torch.Tensor) -> bool:
-        """Whether a tensor of the plain checkpoint is offered to pack()."""
-        return tensor.dim() == 2 and name.endswith(".weight") and not name.endswith("embed_tokens.weight")
+        """Whether a tensor of the plain checkpoint is offered to pack(). A vision tower's are not."""
+        if ".visual." in name or name.endswith("embed_tokens.weight"):
+            return False
+        return tensor.dim() == 2 and name.endswith(".weight")
 
     def stored_name(self, module: str, part: str) -> str:
         return f"{module}.{part}"
