@@ -278,25 +278,30 @@ TEST_P(RecurrentModel, ASnapshotFromTheHostChangesNoBit) {
   }
 }
 
-// The second turn of a conversation computes what is new.
+// The second turn of a conversation computes what is new, also where the answer's last row ends a
+// page.
 TEST_P(RecurrentModel, TheNextTurnGoesOnAfterTheAnswer) {
   GoldenModel golden = model();
   GoldenEngine world(golden, {});
-  engine::Request request{.tokens = some_tokens(20), .max_tokens = 30};
-  request.sampling.temperature = 0;
-  const auto first = world.submit(request);
-  first->wait();
-  request.tokens.insert(request.tokens.end(), first->tokens[0].begin(), first->tokens[0].end());
-  request.tokens.push_back(9);
-  request.max_tokens = 5;
-  const auto second = world.submit(request);
-  second->wait();
-  EXPECT_EQ(second->cached_tokens, 48);
   GoldenEngine apart(golden, {.prefix_cache = false});
-  const auto wanted = apart.submit(request);
-  wanted->wait();
-  EXPECT_EQ(second->tokens, wanted->tokens);
-  EXPECT_EQ(second->logprobs, wanted->logprobs);
+  for (std::int64_t length = 1; length <= 30; length += length < 16 ? 1 : 14) {
+    engine::Request request{.tokens = some_tokens(20), .max_tokens = length};
+    request.tokens[0] = static_cast<std::int32_t>(length);
+    request.sampling.temperature = 0;
+    const auto first = world.submit(request);
+    first->wait();
+    request.tokens.insert(request.tokens.end(), first->tokens[0].begin(), first->tokens[0].end());
+    request.tokens.push_back(9);
+    request.max_tokens = 5;
+    const auto second = world.submit(request);
+    second->wait();
+    // The answer's last token was drawn, and never computed.
+    EXPECT_EQ(second->cached_tokens, (20 + length - 1) / 16 * 16) << "an answer of " << length;
+    const auto wanted = apart.submit(request);
+    wanted->wait();
+    EXPECT_EQ(second->tokens, wanted->tokens) << "an answer of " << length;
+    EXPECT_EQ(second->logprobs, wanted->logprobs) << "an answer of " << length;
+  }
 }
 
 // Two prompts that part in the middle of a long one.
