@@ -215,12 +215,13 @@ TEST_P(RecurrentModelOnTheCpu, ACopyAndASnapshotGoOnWithTheSameBitsOnEveryRank) 
 }
 
 // Few rows, slots, pages and places, forks, penalties, adapters that don't all fit.
-void expect_same_bits_in_little_room(GoldenModel& golden) {
+void expect_same_bits_in_little_room(GoldenModel& golden, std::int64_t host_snapshots = 0) {
   const GoldenEngine::Options room{.max_rows = 7,
                                    .max_sequences = 6,
                                    .pages = 7,
                                    .state_slots = 5,
                                    .snapshots = 3,
+                                   .host_snapshots = host_snapshots,
                                    .adapter_bytes = std::uint64_t{1} << 20};
   const std::uint64_t preempted =
       expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 40});
@@ -232,9 +233,15 @@ TEST_P(RecurrentModel, NothingBesideChangesABit) {
   expect_same_bits_in_little_room(golden);
 }
 
+TEST_P(RecurrentModel, NothingBesideChangesABitWithPlacesOnTheHost) {
+  GoldenModel golden = model();
+  expect_same_bits_in_little_room(golden, 6);
+}
+
 TEST_P(RecurrentModelOnTheCpu, NothingBesideChangesABitOnSeveralRanks) {
   GoldenModel golden = model_on(2);
   expect_same_bits_in_little_room(golden);
+  expect_same_bits_in_little_room(golden, 6);
 }
 
 TEST_P(RecurrentModel, APrefixHitChangesNoBit) {
@@ -275,6 +282,11 @@ TEST_P(RecurrentModel, ASnapshotFromTheHostChangesNoBit) {
       EXPECT_EQ(again->tokens, wanted.tokens);
       EXPECT_EQ(again->logprobs, wanted.logprobs);
     }
+    const engine::Stats stats = world.engine().stats();
+    EXPECT_GE(stats.snapshot_loads, 3U) << "of four snapshots the device has one";
+    EXPECT_EQ(stats.host_snapshots, 12);
+    EXPECT_GE(stats.host_snapshots_used, 4);
+    EXPECT_EQ(stats.snapshots, 1);
   }
 }
 

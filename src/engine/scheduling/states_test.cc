@@ -267,7 +267,13 @@ TEST_P(OnTheHost, SnapshotsThatGiveUpTheirPlacesAreFound) {
   for (std::int32_t i = 0; i < 6; ++i)
     EXPECT_EQ(ask(i)->start->cached_tokens, 28 + (i > 2 ? 4 : 0));
   EXPECT_GT(world.executor.loads, 0);
-  EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, 0);
+  const Stats stats = stats_of(world);
+  EXPECT_EQ(stats.prefix_state_missed_tokens, 0);
+  EXPECT_EQ(stats.snapshots, 2);
+  EXPECT_EQ(stats.snapshots_used, 2);
+  EXPECT_EQ(stats.host_snapshots, 16);
+  EXPECT_GE(stats.host_snapshots_used, 6);
+  EXPECT_EQ(stats.snapshot_loads, static_cast<std::uint64_t>(world.executor.loads));
 }
 
 // A sequence whose state comes from the host has its slot, and others run.
