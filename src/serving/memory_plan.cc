@@ -192,10 +192,10 @@ Result<std::int64_t> plan_host_snapshots(const Machine& machine, std::uint64_t a
                  state_host_memory_option,
                  cat("give at least ", format_bytes(snapshot * ranks), ", or 0 for none"));
   if (bytes > available)
-    return Error(
-        ErrorCode::out_of_memory,
-        cat(format_bytes(bytes), " are more than the host's ", format_bytes(available), " left"),
-        std::string(state_host_memory_option), "give less, or free some memory");
+    return Error(ErrorCode::out_of_memory,
+                 cat(format_bytes(bytes), " are more than the ", format_bytes(available),
+                     " that the host has left"),
+                 std::string(state_host_memory_option), "give less, or free some memory");
   if (steps.snapshots == 0)
     return wrong("a snapshot comes to the host from a place on the device, which has none",
                  state_host_memory_option, cat("give more with ", state_memory_option));

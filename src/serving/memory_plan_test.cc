@@ -377,8 +377,8 @@ TEST(HostSnapshots, RefuseASizeThatHoldsNoneOrThatIsNotThere) {
             "2.0 KiB hold no snapshot for each of 2 ranks, which takes 1.0 KiB "
             "(--state-host-memory): give at least 2.0 KiB, or 0 for none");
   EXPECT_EQ(host_refusal(gpu, {.state_host_memory = 2 * gib}),
-            "2.0 GiB are more than the host's 1.0 GiB left (--state-host-memory): give less, or "
-            "free some memory");
+            "2.0 GiB are more than the 1.0 GiB that the host has left (--state-host-memory): give "
+            "less, or free some memory");
   EXPECT_EQ(host_refusal(gpu, {.state_host_memory = mib}, {.pages = 1 << 20}),
             "a snapshot comes to the host from a place on the device, which has none "
             "(--state-host-memory): give more with --state-memory");

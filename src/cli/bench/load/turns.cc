@@ -124,8 +124,8 @@ std::string turns_json(const std::vector<Turn>& turns) {
     json::Object object;
     object.add("turn", ++number);
     object.add("conversations", static_cast<std::int64_t>(turns.front().first_token.size()));
-    object.add("prompt_tokens", turn.prompt_tokens);
-    object.add("cached_tokens", turn.cached_tokens);
+    object.add("prompt_tokens", static_cast<std::int64_t>(turn.prompt_tokens));
+    object.add("cached_tokens", static_cast<std::int64_t>(turn.cached_tokens));
     object.add("first_token_seconds", to_json(turn.first_token));
     object.add("of_first_turn", turn.of_first_turn);
     lines += json::write(object) + "\n";
