@@ -149,10 +149,8 @@ Result<void> run_chat(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const text::ModelText text, load_text(settings));
   MOTLEY_TRY(const std::unique_ptr<serving::EngineStack> stack,
              serving::EngineStack::load(settings.engine, source_of_folder(settings, text)));
-  const serving::Planner planner(text,
-                                 {.max_sequence_tokens = stack->engine().max_sequence_tokens(),
-                                  .keeps_states = stack->engine().keeps_states(),
-                                  .special_in_untrusted = settings.special_in_untrusted});
+  const serving::Planner planner =
+      make_chat_planner(stack->engine(), text, settings.special_in_untrusted);
   Conversation conversation(stack->engine(), planner);
   Screen screen(output);
   Chat chat(stack->engine(), conversation, signals, screen);

@@ -272,8 +272,9 @@ TEST(Arguments, RefusesAMissingValue) {
 
 // Known only once the model is there.
 TEST(Cli, OptionsForStatesAreRefusedWhereAModelKeepsNone) {
-  for (const auto& [option, value] :
-       {std::pair("--state-memory", "1M"), {"--state-snapshots", "off"}}) {
+  for (const auto& [option, value] : {std::pair("--state-memory", "1M"),
+                                      {"--state-host-memory", "1M"},
+                                      {"--state-snapshots", "off"}}) {
     const Outcome outcome =
         motley({"chat", MOTLEY_DEMO_MODEL, "--device", "cpu", "--kv-memory", "4M", option, value});
     EXPECT_EQ(outcome.status, 2);

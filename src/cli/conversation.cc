@@ -36,6 +36,14 @@ json::Value message(std::string_view role, std::string_view content) {
 
 }  // namespace
 
+serving::Planner make_chat_planner(const engine::Engine& engine, const text::ModelText& text,
+                                   bool special_in_untrusted) {
+  return {text,
+          {.max_sequence_tokens = engine.max_sequence_tokens(),
+           .keeps_states = engine.keeps_states(),
+           .special_in_untrusted = special_in_untrusted}};
+}
+
 Result<serving::ChatPlan> Conversation::plan(const json::Array& messages) const {
   const text::ModelText& text = planner_.text();
   serving::ChatRequest request{.inputs = {.messages = messages}};

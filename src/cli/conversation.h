@@ -12,6 +12,10 @@
 
 namespace motley::cli {
 
+// For a chat on this engine. The text must outlive it.
+serving::Planner make_chat_planner(const engine::Engine& engine, const text::ModelText& text,
+                                   bool special_in_untrusted);
+
 // A chat: its messages so far, and the adapter that answers next.
 class Conversation {
  public:

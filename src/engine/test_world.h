@@ -59,10 +59,12 @@ inline float logprob_of(std::uint64_t hash, std::int32_t token) {
 
 class FakeSampler final : public Sampler {
  public:
-  explicit FakeSampler(int of_choice) : choice(of_choice) {}
+  explicit FakeSampler(int of_choice, bool has_grammar = false)
+      : choice(of_choice), grammar(has_grammar) {}
   std::unique_ptr<Sampler> fork(int other) const override {
-    return std::make_unique<FakeSampler>(other);
+    return std::make_unique<FakeSampler>(other, grammar);
   }
+  bool may_wait() const override { return grammar; }
   bool ready() const override {
     unready = std::max(unready - 1, 0);
     return unready == 0;
@@ -72,6 +74,7 @@ class FakeSampler final : public Sampler {
   mutable int unready = 0;  // how many times it is not ready
   std::optional<Error> broken;
   int choice;
+  bool grammar;
   std::int64_t draws = 0;
 };
 
@@ -187,7 +190,7 @@ class FakeExecutor : public Executor {
   Result<void> release_adapters() override { return {}; }
 
   bool broken = false;
-  // One of this many draws waits for its sampler; 0: none does.
+  // Of draws with a grammar one of this many waits for its sampler; 0: none does.
   int waits_of = 0;
   std::int64_t waited = 0;
   std::int64_t copies = 0;
@@ -300,7 +303,7 @@ class FakeExecutor : public Executor {
     output.logprobs = std::span(scores_).subspan(first);
     for (Draw& draw : output.draws) {
       auto& sampler = dynamic_cast<FakeSampler&>(*draw.sampler);
-      draw.waits = waits_of > 0 && ++asked_ % waits_of == 0;
+      draw.waits = sampler.grammar && waits_of > 0 && ++asked_ % waits_of == 0;
       if (draw.waits) {
         ++waited;
         sampler.unready = static_cast<int>(asked_ % 4);

@@ -36,8 +36,9 @@ class StateMemory {
   std::int64_t slots() const { return sizes_.slots; }
   std::int64_t places() const { return sizes_.places; }
   std::int64_t host_places() const { return sizes_.host_places; }
-  // All of it on the device.
+  // All of it on the device, and on the host.
   const tensor::Buffer& memory() const { return memory_; }
+  const tensor::Buffer& host_memory() const { return host_; }
 
   // A sequence that goes on as two.
   Result<void> copy(std::int32_t from, std::int32_t to, tensor::Stream& stream) const;

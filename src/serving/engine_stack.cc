@@ -19,7 +19,8 @@
 namespace motley::serving {
 namespace {
 
-constexpr std::string_view sizes_of_steps = "--kv-memory, --state-memory or --max-batch-tokens";
+constexpr std::string_view sizes_of_steps =
+    "--kv-memory, --state-memory, --state-host-memory or --max-batch-tokens";
 
 // Requests without a seed differ between starts of the program.
 std::uint64_t random_seed() {
@@ -165,11 +166,16 @@ Result<void> EngineStack::make_host_pools(const EngineSettings& settings,
 
 Result<void> EngineStack::make_runner(const EngineSettings& settings,
                                       const tensor::MemoryInfo& memory) {
+  const ModelSizes sizes = sizes_of(*model_);
   MOTLEY_TRY(const StepPlan plan, plan_steps(machine(settings.compute),
                                              {.total = memory.total,
                                               .available = memory.available,
                                               .adapter_bytes = pool_bytes()},
-                                             sizes_of(*model_), settings.memory));
+                                             sizes, settings.memory));
+  MOTLEY_TRY(const MachineMemory host, machine_memory());
+  MOTLEY_TRY(
+      const std::int64_t host_snapshots,
+      plan_host_snapshots(machine(settings.compute), host.available, sizes, plan, settings.memory));
   runner::Runner::Options options{.max_rows = plan.rows,
                                   .max_sequences = plan.sequences,
                                   .max_tokens = plan.tokens,
@@ -177,6 +183,7 @@ Result<void> EngineStack::make_runner(const EngineSettings& settings,
                                   .spare = plan.spare,
                                   .state_slots = plan.state_slots,
                                   .snapshots = plan.snapshots,
+                                  .host_snapshots = host_snapshots,
                                   .adapters = pool_.get(),
                                   .graphs = settings.compute.graphs,
                                   .capture_in_steps = false};
@@ -228,6 +235,8 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
              {"state_slots", states.slots()},
              {"snapshots", states.places()},
              {"state_bytes", states.memory().size()},
+             {"host_snapshots", states.host_places()},
+             {"state_host_bytes", host_state_bytes()},
              {"kv_tokens", pages * runner::KvMemory::page_tokens},
              {"longest_sequence",
               std::min(runner_->options().max_tokens, pages * runner::KvMemory::page_tokens)},
@@ -237,6 +246,13 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
 }
 
 std::uint64_t EngineStack::pool_bytes() const { return bytes_of(*pool_); }
+
+std::uint64_t EngineStack::host_state_bytes() const {
+  std::uint64_t bytes = runner_->states().host_memory().size();
+  for (int rank = 1; others_ != nullptr && rank < others_->ranks(); ++rank)
+    bytes += others_->runner(rank).states().host_memory().size();
+  return bytes;
+}
 
 Result<void> EngineStack::make_executor(const EngineSettings& settings,
                                         const text::ModelText* text) {

@@ -69,6 +69,8 @@ class EngineStack {
   Result<void> make_host_pools(const EngineSettings& settings, lora::Pool::Options pool);
   Result<void> make_runner(const EngineSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
+  // Of snapshots on the host, of all ranks.
+  std::uint64_t host_state_bytes() const;
   Result<void> make_executor(const EngineSettings& settings, const text::ModelText* text);
   // `before`: the device's memory when it was opened; `weights`: their bytes.
   Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);

@@ -28,6 +28,11 @@ constexpr std::uint64_t least_adapter_memory = std::uint64_t{64} << 20;
 constexpr std::uint64_t host_pages_each = 2;  // for each page of a device
 constexpr std::uint64_t host_tier_parts = 2;  // at most one part of the host's free memory
 constexpr std::uint64_t state_parts = 5;      // of what weights and adapters leave
+// Without --state-host-memory: places on the host for each on the device, in at most one part of
+// the host's free memory. The limit of bytes bounds what the start has to page-lock.
+constexpr std::int64_t host_snapshots_each = 2;
+constexpr std::uint64_t host_snapshot_parts = 4;
+constexpr std::uint64_t max_host_snapshot_bytes = std::uint64_t{8} << 30;  // of a rank
 // Without --kv-memory: the part of the host's free memory for keys and values, and the part of a
 // GPU's memory left to graphs and the driver. Without --request-memory: the part of the host's
 // memory for requests.
@@ -37,6 +42,7 @@ constexpr std::int64_t min_pages = 2;
 
 constexpr std::string_view max_model_len_option = "--max-model-len";
 constexpr std::string_view state_memory_option = "--state-memory";
+constexpr std::string_view state_host_memory_option = "--state-host-memory";
 constexpr std::string_view state_snapshots_option = "--state-snapshots";
 
 Error wrong(std::string what, std::string_view option, std::string fix) {
@@ -82,6 +88,7 @@ Result<runner::StatePlan> plan_states(const Machine& machine, const DeviceMemory
       return wrong("no layer of this model keeps a state for each sequence", given, "leave it out");
     };
     if (asked.state_memory) return refused(state_memory_option);
+    if (asked.state_host_memory) return refused(state_host_memory_option);
     if (asked.state_snapshots) return refused(state_snapshots_option);
     return runner::StatePlan{};
   }
@@ -160,6 +167,39 @@ Result<StepPlan> plan_steps(const Machine& machine, const DeviceMemory& memory,
   plan.snapshots = std::min(states.snapshots, plan.pages);
   MOTLEY_TRY_VOID(fit_pages(machine, memory, model, asked, plan));
   return plan;
+}
+
+Result<std::int64_t> plan_host_snapshots(const Machine& machine, std::uint64_t available,
+                                         const ModelSizes& model, const StepPlan& steps,
+                                         const MemorySettings& asked) {
+  if (!machine.on_gpu || model.snapshot_bytes == 0 || asked.state_host_memory == 0) return 0;
+  const auto snapshot = static_cast<std::uint64_t>(model.snapshot_bytes);
+  const auto ranks = static_cast<std::uint64_t>(machine.ranks);
+  // A snapshot belongs to a page.
+  const auto places = [&](std::uint64_t bytes) {
+    return std::min(static_cast<std::int64_t>(bytes / snapshot), steps.pages);
+  };
+  if (!asked.state_host_memory) {
+    const std::uint64_t bytes =
+        std::min(available / host_snapshot_parts / ranks_of_host(machine), max_host_snapshot_bytes);
+    return std::min(places(bytes), host_snapshots_each * steps.snapshots);
+  }
+  const std::uint64_t bytes = *asked.state_host_memory;
+  if (bytes / ranks < snapshot)
+    return wrong(cat(format_bytes(bytes), " hold no snapshot",
+                     ranks > 1 ? cat(" for each of ", ranks, " ranks") : std::string(),
+                     ", which takes ", format_bytes(snapshot)),
+                 state_host_memory_option,
+                 cat("give at least ", format_bytes(snapshot * ranks), ", or 0 for none"));
+  if (bytes > available)
+    return Error(ErrorCode::out_of_memory,
+                 cat(format_bytes(bytes), " are more than the ", format_bytes(available),
+                     " that the host has left"),
+                 std::string(state_host_memory_option), "give less, or free some memory");
+  if (steps.snapshots == 0)
+    return wrong("a snapshot comes to the host from a place on the device, which has none",
+                 state_host_memory_option, cat("give more with ", state_memory_option));
+  return places(bytes / ranks);
 }
 
 Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions) {

@@ -9,7 +9,8 @@
 // earlier parts have their memory, so there are three plans, in the order of loading:
 //   weights loaded  -> plan_adapter_pool()
 //   pool allocated  -> plan_host_tier(), on a GPU
-//   pools allocated -> plan_steps(): rows, states, keys and values
+//   pools allocated -> plan_steps(): rows, states, keys and values; then, on a GPU,
+//                      plan_host_snapshots()
 // A rank of an engine has its own pool, states, keys and values; all ranks of an engine have equal
 // sizes. A GPU's memory is one rank's. The host's memory is divided among all ranks of all
 // replicas.
@@ -23,8 +24,9 @@ struct MemorySettings {
   std::optional<std::uint64_t> adapter_host_memory = {};  // bytes of all ranks, in host memory
   std::optional<std::uint64_t> kv_memory = {};            // bytes of each rank
   // Of a model that keeps states.
-  std::optional<std::uint64_t> state_memory = {};    // bytes of each rank, of slots and snapshots
-  std::optional<std::int64_t> state_snapshots = {};  // one every so many positions; 0: none
+  std::optional<std::uint64_t> state_memory = {};  // bytes of each rank, of slots and snapshots
+  std::optional<std::uint64_t> state_host_memory = {};  // bytes of all ranks, in host memory
+  std::optional<std::int64_t> state_snapshots = {};     // one every so many positions; 0: none
 };
 
 struct Machine {
@@ -81,6 +83,13 @@ struct StepPlan {
 // them, and sequences longer than the model has positions.
 Result<StepPlan> plan_steps(const Machine& machine, const DeviceMemory& memory,
                             const ModelSizes& model, const MemorySettings& asked);
+
+// The places that a GPU's snapshots have in host memory, page-locked at the start; the same number
+// on each rank. On a CPU there are none. `available`: of host memory, for all GPUs. Refuses a size
+// that holds no snapshot, that the host does not have, or that no snapshot can get to.
+Result<std::int64_t> plan_host_snapshots(const Machine& machine, std::uint64_t available,
+                                         const ModelSizes& model, const StepPlan& steps,
+                                         const MemorySettings& asked);
 
 // Refuses --max-model-len of more tokens than a model has positions.
 Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t max_positions);

@@ -315,9 +315,74 @@ TEST(StateMemory, IsForModelsWithStates) {
   EXPECT_EQ(refusal(gpu, memory, model, {.state_memory = gib}),
             "no layer of this model keeps a state for each sequence (--state-memory): leave it "
             "out");
+  EXPECT_EQ(refusal(cpu, memory, model, {.state_host_memory = gib}),
+            "no layer of this model keeps a state for each sequence (--state-host-memory): leave "
+            "it out");
   EXPECT_EQ(refusal(gpu, memory, model, {.state_snapshots = 0}),
             "no layer of this model keeps a state for each sequence (--state-snapshots): leave it "
             "out");
+}
+
+constexpr StepPlan with_places{.pages = 1 << 20, .snapshots = 100};
+
+std::int64_t host_places(const Machine& machine, std::uint64_t available, const ModelSizes& sizes,
+                         const MemorySettings& asked, const StepPlan& steps = with_places) {
+  return plan_host_snapshots(machine, available, sizes, steps, asked).value();
+}
+std::string host_refusal(const Machine& machine, const MemorySettings& asked,
+                         const StepPlan& steps = with_places) {
+  const auto places = plan_host_snapshots(machine, gib, recurrent, steps, asked);
+  return places.ok() ? "none" : places.error().message();
+}
+
+TEST(HostSnapshots, AreTwiceThoseOfTheDevice) {
+  EXPECT_EQ(host_places(gpu, gib, recurrent, {}), 200);
+  EXPECT_EQ(host_places(gpus(4, 2), gib, recurrent, {}), 200);
+  EXPECT_EQ(host_places(gpu, gib, recurrent, {}, {.pages = 1 << 20}), 0)
+      << "they would come from places on the device";
+  EXPECT_EQ(host_places(cpu, gib, recurrent, {}), 0) << "the host's memory is the device's";
+  EXPECT_EQ(host_places(gpu, gib, model, {}), 0) << "no states";
+}
+
+TEST(HostSnapshots, TakeAtMostAQuarterOfWhatTheHostHasForAllGpus) {
+  EXPECT_EQ(host_places(gpu, 400 * 1024, recurrent, {}), 100);
+  EXPECT_EQ(host_places(gpus(5), 400 * 1024, recurrent, {}), 20);
+  EXPECT_EQ(host_places(gpus(5, 2), 400 * 1024, recurrent, {}), 10);
+  EXPECT_EQ(host_places(gpu, 1000, recurrent, {}), 0);
+}
+
+TEST(HostSnapshots, TakeAtMost8GibOfARank) {
+  ModelSizes large = recurrent;
+  large.snapshot_bytes = gib / 2;
+  EXPECT_EQ(host_places(gpu, 1024 * gib, large, {}), 16);
+  EXPECT_EQ(host_places(gpus(4), 1024 * gib, large, {}), 16);
+}
+
+TEST(HostSnapshots, RanksShareOutWhatWasAskedFor) {
+  EXPECT_EQ(host_places(gpu, gib, recurrent, {.state_host_memory = mib}), 1024);
+  EXPECT_EQ(host_places(gpus(2, 2), gib, recurrent, {.state_host_memory = mib}), 512);
+  EXPECT_EQ(host_places(gpu, gib, recurrent, {.state_host_memory = 0}), 0);
+  EXPECT_EQ(host_places(gpu, gib, recurrent, {.state_host_memory = mib},
+                        {.pages = 300, .snapshots = 100}),
+            300)
+      << "a snapshot belongs to a page";
+  EXPECT_EQ(host_places(cpu, gib, recurrent, {.state_host_memory = mib}), 0);
+}
+
+TEST(HostSnapshots, RefuseASizeThatHoldsNoneOrThatIsNotThere) {
+  EXPECT_EQ(host_refusal(gpu, {.state_host_memory = 1000}),
+            "1000 B hold no snapshot, which takes 1.0 KiB (--state-host-memory): give at least "
+            "1.0 KiB, or 0 for none");
+  EXPECT_EQ(host_refusal(gpus(2), {.state_host_memory = 2000}),
+            "2.0 KiB hold no snapshot for each of 2 ranks, which takes 1.0 KiB "
+            "(--state-host-memory): give at least 2.0 KiB, or 0 for none");
+  EXPECT_EQ(host_refusal(gpu, {.state_host_memory = 2 * gib}),
+            "2.0 GiB are more than the 1.0 GiB that the host has left (--state-host-memory): give "
+            "less, or free some memory");
+  EXPECT_EQ(host_refusal(gpu, {.state_host_memory = mib}, {.pages = 1 << 20}),
+            "a snapshot comes to the host from a place on the device, which has none "
+            "(--state-host-memory): give more with --state-memory");
+  EXPECT_EQ(host_refusal(gpu, {.state_host_memory = mib}), "none");
 }
 
 // Of several wrong options the same one is named on every machine.

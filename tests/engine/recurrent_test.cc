@@ -215,12 +215,13 @@ TEST_P(RecurrentModelOnTheCpu, ACopyAndASnapshotGoOnWithTheSameBitsOnEveryRank) 
 }
 
 // Few rows, slots, pages and places, forks, penalties, adapters that don't all fit.
-void expect_same_bits_in_little_room(GoldenModel& golden) {
+void expect_same_bits_in_little_room(GoldenModel& golden, std::int64_t host_snapshots = 0) {
   const GoldenEngine::Options room{.max_rows = 7,
                                    .max_sequences = 6,
                                    .pages = 7,
                                    .state_slots = 5,
                                    .snapshots = 3,
+                                   .host_snapshots = host_snapshots,
                                    .adapter_bytes = std::uint64_t{1} << 20};
   const std::uint64_t preempted =
       expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 40});
@@ -232,9 +233,15 @@ TEST_P(RecurrentModel, NothingBesideChangesABit) {
   expect_same_bits_in_little_room(golden);
 }
 
+TEST_P(RecurrentModel, NothingBesideChangesABitWithPlacesOnTheHost) {
+  GoldenModel golden = model();
+  expect_same_bits_in_little_room(golden, 6);
+}
+
 TEST_P(RecurrentModelOnTheCpu, NothingBesideChangesABitOnSeveralRanks) {
   GoldenModel golden = model_on(2);
   expect_same_bits_in_little_room(golden);
+  expect_same_bits_in_little_room(golden, 6);
 }
 
 TEST_P(RecurrentModel, APrefixHitChangesNoBit) {
@@ -275,28 +282,38 @@ TEST_P(RecurrentModel, ASnapshotFromTheHostChangesNoBit) {
       EXPECT_EQ(again->tokens, wanted.tokens);
       EXPECT_EQ(again->logprobs, wanted.logprobs);
     }
+    const engine::Stats stats = world.engine().stats();
+    EXPECT_GE(stats.snapshot_loads, 3U) << "of four snapshots the device has one";
+    EXPECT_EQ(stats.host_snapshots, 12);
+    EXPECT_GE(stats.host_snapshots_used, 4);
+    EXPECT_EQ(stats.snapshots, 1);
   }
 }
 
-// The second turn of a conversation computes what is new.
+// The second turn of a conversation computes what is new, also where the answer's last row ends a
+// page.
 TEST_P(RecurrentModel, TheNextTurnGoesOnAfterTheAnswer) {
   GoldenModel golden = model();
   GoldenEngine world(golden, {});
-  engine::Request request{.tokens = some_tokens(20), .max_tokens = 30};
-  request.sampling.temperature = 0;
-  const auto first = world.submit(request);
-  first->wait();
-  request.tokens.insert(request.tokens.end(), first->tokens[0].begin(), first->tokens[0].end());
-  request.tokens.push_back(9);
-  request.max_tokens = 5;
-  const auto second = world.submit(request);
-  second->wait();
-  EXPECT_EQ(second->cached_tokens, 48);
   GoldenEngine apart(golden, {.prefix_cache = false});
-  const auto wanted = apart.submit(request);
-  wanted->wait();
-  EXPECT_EQ(second->tokens, wanted->tokens);
-  EXPECT_EQ(second->logprobs, wanted->logprobs);
+  for (std::int64_t length = 1; length <= 30; length += length < 16 ? 1 : 14) {
+    engine::Request request{.tokens = some_tokens(20), .max_tokens = length};
+    request.tokens[0] = static_cast<std::int32_t>(length);
+    request.sampling.temperature = 0;
+    const auto first = world.submit(request);
+    first->wait();
+    request.tokens.insert(request.tokens.end(), first->tokens[0].begin(), first->tokens[0].end());
+    request.tokens.push_back(9);
+    request.max_tokens = 5;
+    const auto second = world.submit(request);
+    second->wait();
+    // The answer's last token was drawn, and never computed.
+    EXPECT_EQ(second->cached_tokens, (20 + length - 1) / 16 * 16) << "an answer of " << length;
+    const auto wanted = apart.submit(request);
+    wanted->wait();
+    EXPECT_EQ(second->tokens, wanted->tokens) << "an answer of " << length;
+    EXPECT_EQ(second->logprobs, wanted->logprobs) << "an answer of " << length;
+  }
 }
 
 // Two prompts that part in the middle of a long one.

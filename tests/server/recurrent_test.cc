@@ -58,8 +58,8 @@ TEST(RecurrentModels, EachTurnGoesOnFromTheLastAnswersState) {
     ASSERT_EQ(said.size(), 12U);
     EXPECT_EQ(said, numbers_at(complete(forgetful, prompt, 12), "token_ids")) << "turn " << turn;
     // All of the turns before, up to the last border of 16. The answer's last token was drawn and
-    // not computed, and the row before it might have been taken back.
-    const std::int64_t cached = turn == 0 ? 0 : (std::ssize(prompt) - 8) / 16 * 16;
+    // not computed.
+    const std::int64_t cached = turn == 0 ? 0 : (std::ssize(prompt) - 7) / 16 * 16;
     EXPECT_EQ(text_at(answer, "usage.prompt_tokens_details.cached_tokens"), cat(cached))
         << "turn " << turn;
     hits += cached;
@@ -69,6 +69,28 @@ TEST(RecurrentModels, EachTurnGoesOnFromTheLastAnswersState) {
   }
   EXPECT_TRUE(server.comes_to_show(cat("motley_prefix_hit_tokens_total ", hits)));
   EXPECT_TRUE(server.comes_to_show("motley_prefix_state_missed_tokens_total 0"));
+}
+
+// Of all lengths, so also where the last row of an answer ends a page.
+TEST(RecurrentModels, AnAnswerMayEndAtABorder) {
+  score_tests::GoldenModel golden("qwen3_5_moe", {});
+  GoldenEngine world(golden, {});
+  const TestTokenizer tokenizer{.name = "qwen2", .end = "!"};
+  const TestServer server(
+      {.tokenizer = tokenizer, .max_sequence_tokens = 64, .engine = &world.engine()});
+  for (std::int64_t length = 1; length <= 16; ++length) {
+    std::vector<std::int64_t> prompt{length};
+    for (std::int64_t i = 1; i < 20; ++i) prompt.push_back((11 * i * i + 5 * i) % 131);
+    const std::vector<std::int64_t> said =
+        numbers_at(complete(server, prompt, length), "token_ids");
+    ASSERT_EQ(std::ssize(said), length);
+    prompt.insert(prompt.end(), said.begin(), said.end());
+    for (std::int64_t i = 0; i < 6; ++i) prompt.push_back(7 * i);
+    const std::int64_t computed = 20 + length - 1;
+    EXPECT_EQ(text_at(complete(server, prompt, 1), "usage.prompt_tokens_details.cached_tokens"),
+              cat(computed / 16 * 16))
+        << "an answer of " << length;
+  }
 }
 
 // Generation prompts begin reasoning, and what was thought is in no later prompt. All texts are of

@@ -1,6 +1,7 @@
 #include "cli/inspect/fits.h"
 
 #include <array>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +23,9 @@ constexpr std::array cards = {Card{"H100", std::uint64_t{79} << 30},
 
 struct Fits {
   std::int64_t sequences = 0;
-  std::int64_t tokens = 0;  // of keys and values; 0 too where the model keeps none
+  std::int64_t snapshots = 0;       // of states, on the card
+  std::int64_t host_snapshots = 0;  // and on a host with enough memory
+  std::int64_t tokens = 0;          // of keys and values; 0 too where the model keeps none
 };
 
 // Nothing fits where the weights leave too little.
@@ -38,10 +41,20 @@ Fits fits_on(const Card& card, const serving::ModelSizes& sizes, std::uint64_t w
                                                  plan->snapshots * sizes.snapshot_bytes);
   const std::uint64_t taken = adapters + states + plan->spare.value_or(0);
   if (taken >= left) return {};
-  Fits fits{.sequences = sizes.slot_bytes > 0 ? plan->state_slots : plan->sequences};
+  const auto on_host = serving::plan_host_snapshots(
+      machine, std::numeric_limits<std::uint64_t>::max(), sizes, *plan, {});
+  Fits fits{.sequences = sizes.slot_bytes > 0 ? plan->state_slots : plan->sequences,
+            .snapshots = plan->snapshots,
+            .host_snapshots = on_host.ok() ? *on_host : 0};
   if (sizes.page_bytes > 0)
     fits.tokens = static_cast<std::int64_t>(left - taken) / sizes.page_bytes * sizes.page_tokens;
   return fits;
+}
+
+// Nothing of a model without states.
+std::string snapshots_of(const Fits& fits) {
+  if (fits.snapshots == 0) return "";
+  return cat(", ", fits.snapshots, " snapshots (", fits.host_snapshots, " more on the host)");
 }
 
 }  // namespace
@@ -54,11 +67,16 @@ void add_fits(const model::Model& model, std::int64_t weight_bytes, Findings& fi
     const Fits fits = fits_on(card, sizes, static_cast<std::uint64_t>(weight_bytes));
     json::Object numbers;
     numbers.add("sequences", fits.sequences);
+    if (model.keeps_states()) {
+      numbers.add("snapshots", fits.snapshots);
+      numbers.add("host_snapshots", fits.host_snapshots);
+    }
     numbers.add("cached_tokens", fits.tokens);
     by_card.add(std::string(card.name), std::move(numbers));
-    texts.push_back(fits.sequences == 0 ? cat("not on one ", card.name)
-                                        : cat(fits.sequences, " sequences and ", fits.tokens,
-                                              " cached tokens on one ", card.name));
+    texts.push_back(fits.sequences == 0
+                        ? cat("not on one ", card.name)
+                        : cat(fits.sequences, " sequences", snapshots_of(fits), " and ",
+                              fits.tokens, " cached tokens on one ", card.name));
   }
   findings.add("fits", std::move(by_card), join(texts, "; "));
 }

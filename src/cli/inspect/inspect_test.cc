@@ -187,6 +187,18 @@ TEST(InspectModel, TellsSizesAndFormats) {
   EXPECT_THAT(outcome.output, Not(HasSubstr("refused")));
 }
 
+// A tiny model has a snapshot for each of the pages that its longest sequences can have.
+TEST(InspectModel, TellsWhereSnapshotsOfStatesFit) {
+  EXPECT_THAT(motley({"inspect", goldens + "/qwen3_5_moe"}).output,
+              ContainsRegex("fits: 256 sequences, [0-9]+ snapshots .[0-9]+ more on the host. and "
+                            "[0-9]+ cached tokens on one H100; "));
+  EXPECT_THAT(
+      motley({"inspect", goldens + "/qwen3_5_moe", "--json"}).output,
+      ContainsRegex(R"("H200":."sequences":256,"snapshots":[0-9]+,"host_snapshots":[0-9]+,)"));
+  EXPECT_THAT(motley({"inspect", goldens + "/qwen3_moe"}).output,
+              ContainsRegex("fits: 256 sequences and [0-9]+ cached tokens on one H100; "));
+}
+
 TEST(InspectModel, TellsLatentAttentionAndSharedExperts) {
   const Outcome outcome = motley({"inspect", goldens + "/deepseek_v3"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;

@@ -20,6 +20,8 @@ class Sampler {
   virtual std::unique_ptr<Sampler> fork(int choice) const = 0;
   // Whether the next token can be drawn: a grammar's mask is computed concurrently with steps.
   virtual bool ready() const { return true; }
+  // Whether a draw may come to nothing because of that, so that its row is computed again.
+  virtual bool may_wait() const { return false; }
   // Why no further token can be drawn: the request fails, and nothing else does.
   virtual std::optional<Error> failure() const { return std::nullopt; }
 };

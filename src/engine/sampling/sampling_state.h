@@ -35,6 +35,7 @@ class SamplingState final : public Sampler {
   // Another choice: the same so far, with other random numbers from here on.
   std::unique_ptr<Sampler> fork(int choice) const override;
   bool ready() const override { return !grammar_ || grammar_->ready(); }
+  bool may_wait() const override { return grammar_ != nullptr; }
   std::optional<Error> failure() const override {
     return grammar_ ? grammar_->failure() : std::nullopt;
   }

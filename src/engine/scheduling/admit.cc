@@ -188,6 +188,7 @@ std::unique_ptr<RunningSequence> Scheduler::make_running(WaitingSequence waiting
     adopted = pages.adopt(tokens);
     counts_.count_prefix(job, tokens.size(), adopted);
     if (slot && adopted.tokens > 0) loading = states_.restore(adopted, slot);
+    if (loading > 0) ++counts_.all().snapshot_loads;
   }
   const std::int64_t computed = adopted.tokens;
   const auto copy = pages.grow(computed, waiting.sequence.length());

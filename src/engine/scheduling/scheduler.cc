@@ -222,6 +222,10 @@ void Scheduler::fill(Stats& stats) const {
   stats.kv_pages = pages_.pages();
   stats.kv_pages_used = pages_.used();
   stats.kv_pages_cached = pages_.cached();
+  stats.snapshots = limits_.snapshots;
+  stats.snapshots_used = pages_.snapshots();
+  stats.host_snapshots = limits_.host_snapshots;
+  stats.host_snapshots_used = pages_.host_snapshots();
   const AdapterStore::Usage usage = residency_.usage();
   const Residency::LoadStats& loads = residency_.load_stats();
   stats.adapter_loads = loads.loads;

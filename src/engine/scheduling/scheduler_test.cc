@@ -499,8 +499,8 @@ TEST(Scheduler, ASequenceThatWaitsForItsSamplerIsInNoStep) {
   const Request slow{.tokens = prompt(5, 1), .max_tokens = 6};
   const Request quick{.tokens = prompt(5, 2), .max_tokens = 12};
   world.executor.waits_of = 2;  // the second of the two
-  const auto first = world.submit(quick);
-  const auto second = world.submit(slow);
+  const auto first = world.submit(quick, std::make_unique<FakeSampler>(0, true));
+  const auto second = world.submit(slow, std::make_unique<FakeSampler>(0, true));
   world.run(1);
   EXPECT_EQ(world.executor.waited, 1);
   world.executor.waits_of = 0;
@@ -514,7 +514,7 @@ TEST(Scheduler, WaitsWhereAllThatRunsCanNotBeDrawn) {
   World world;
   world.executor.waits_of = 1;
   const Request request{.tokens = prompt(5), .max_tokens = 3, .choices = 3};
-  const auto sink = world.submit(request);
+  const auto sink = world.submit(request, std::make_unique<FakeSampler>(0, true));
   world.run(1);
   EXPECT_EQ(world.executor.waited, 3);
   const std::int64_t steps = world.executor.steps;

@@ -94,7 +94,7 @@ class Soak {
       if (const AdapterEntry* const entry = world_.scheduler.residency().find(each.name))
         live.versions.back().push_back(entry->version);
     }
-    live.sink = world_.submit(std::move(request));
+    live.sink = world_.submit(std::move(request), std::make_unique<FakeSampler>(0, chance(50)));
     live.id = world_.last_id;
     live_.push_back(std::move(live));
   }

@@ -93,9 +93,31 @@ TEST(SchedulerStates, AnAnswerThatIsCutOffIsContinuedToo) {
                         first->tokens[0].begin() + 7);
   const auto second = world.submit(request);
   world.run();
-  // 12 tokens were computed. The last one's draw might have had to wait, so the state stood at 8.
-  EXPECT_EQ(second->start->cached_tokens, 8);
+  EXPECT_EQ(second->start->cached_tokens, 12) << "all that was computed";
   EXPECT_EQ(second->tokens[0], world.expected(request));
+}
+
+// Of all lengths, so also where the answer's last row ends a page. With a grammar that row's draw
+// might have had to wait, and the state stays a page before.
+TEST(SchedulerStates, AnAnswerMayEndAtABorder) {
+  for (const bool grammar : {false, true}) {
+    for (std::int64_t length = 1; length <= 8; ++length) {
+      World world(with_states(2, 4));
+      Request request{.tokens = prompt(6), .max_tokens = length};
+      const auto first = world.submit(request, std::make_unique<FakeSampler>(0, grammar));
+      world.run();
+      Request next = request;
+      next.tokens.insert(next.tokens.end(), first->tokens[0].begin(), first->tokens[0].end());
+      next.tokens.insert(next.tokens.end(), {1, 2, 3});
+      const auto second = world.submit(next);
+      world.run();
+      // The last token was drawn, and never computed.
+      const std::int64_t computed = 6 + length - 1;
+      EXPECT_EQ(second->start->cached_tokens, (computed - (grammar ? 1 : 0)) / 4 * 4) << length;
+      EXPECT_EQ(second->tokens[0], world.expected(next));
+      EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, grammar && computed % 4 == 0 ? 4 : 0);
+    }
+  }
 }
 
 // The template writes the answer without what the generation prompt has begun.
@@ -116,19 +138,19 @@ TEST(SchedulerStates, AConversationGoesOnBeforeItsGenerationPrompt) {
 
 // What a stop string has ended goes on with tokens that the answer does not have.
 TEST(SchedulerStates, AnAnswerIsSavedOnlyIfAllOfItIsKept) {
-  for (const std::int64_t kept : {1, 2}) {
+  for (const std::int64_t kept : {5, 6}) {
     World world(with_states(2, 4));
     Request request{.tokens = prompt(6), .max_tokens = 40};
     const auto first = world.submit(request);
     world.run(8);
     world.scheduler.cancel(world.last_id, 0, kept);
-    // 12 tokens were computed, and the state stands at 8.
-    EXPECT_EQ(world.executor.saves, kept < 2 ? 1 : 2) << "place 1 at 4, and the answer's end";
+    // 12 tokens were computed, and the state stands there.
+    EXPECT_EQ(world.executor.saves, kept < 6 ? 1 : 2) << "place 1 at 4, and the answer's end";
     request.tokens.insert(request.tokens.end(), first->tokens[0].begin(),
                           first->tokens[0].begin() + 7);
     const auto second = world.submit(request);
     world.run();
-    EXPECT_EQ(second->start->cached_tokens, kept < 2 ? 4 : 8);
+    EXPECT_EQ(second->start->cached_tokens, kept < 6 ? 4 : 12);
   }
 }
 
@@ -245,7 +267,13 @@ TEST_P(OnTheHost, SnapshotsThatGiveUpTheirPlacesAreFound) {
   for (std::int32_t i = 0; i < 6; ++i)
     EXPECT_EQ(ask(i)->start->cached_tokens, 28 + (i > 2 ? 4 : 0));
   EXPECT_GT(world.executor.loads, 0);
-  EXPECT_EQ(stats_of(world).prefix_state_missed_tokens, 0);
+  const Stats stats = stats_of(world);
+  EXPECT_EQ(stats.prefix_state_missed_tokens, 0);
+  EXPECT_EQ(stats.snapshots, 2);
+  EXPECT_EQ(stats.snapshots_used, 2);
+  EXPECT_EQ(stats.host_snapshots, 16);
+  EXPECT_GE(stats.host_snapshots_used, 6);
+  EXPECT_EQ(stats.snapshot_loads, static_cast<std::uint64_t>(world.executor.loads));
 }
 
 // A sequence whose state comes from the host has its slot, and others run.

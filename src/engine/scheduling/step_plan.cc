@@ -88,8 +88,10 @@ void StepPlan::finish() {
     outputs_[i].draws = std::span(draws_).subspan(planned_[i].first_draw, planned_[i].draws);
     chunks_[i].logits = outputs_[i].logits();
     const RunningSequence& running = *planned_[i].running;
-    // A draw may have to wait, and its row is computed again then.
-    const std::int64_t uncertain = planned_[i].draws > 0 ? 1 : 0;
+    // A draw that waits leaves its row to be computed again.
+    const bool waits = std::ranges::any_of(
+        outputs_[i].draws, [](const Draw& draw) { return draw.sampler->may_wait(); });
+    const std::int64_t uncertain = waits ? 1 : 0;
     if (running.slot)
       chunks_[i].state = {.slot = running.slot.number(),
                           .anchor = running.anchor,

@@ -106,23 +106,26 @@ TEST(StepPlan, AScoredPromptAsksForTheTokensThatFollow) {
 }
 
 TEST(StepPlan, ARowThatMayHaveToBeDrawnAgainIsNotCertain) {
-  Sequences sequences(limits_with(4));
-  const auto running = sequences.running({.tokens = prompt(10)});
-  running->anchor = 4;
-  running->computed = 5;
-  StepPlan plan = plan_of(16);
-  plan.start(0);
-  plan.add(*running, 3).value();
-  plan.finish();
-  EXPECT_EQ(plan.chunks()[0].state.slot, running->slot.number());
-  EXPECT_EQ(plan.chunks()[0].state.anchor, 4);
-  EXPECT_EQ(plan.chunks()[0].state.certain, 3);
-  plan.start(0);
-  plan.add(*running, 5).value();
-  plan.split_at_end();
-  plan.finish();
-  EXPECT_EQ(plan.chunks()[0].state.certain, 4);
-  EXPECT_TRUE(plan.part(0).ends_at_split);
+  for (const bool grammar : {false, true}) {
+    Sequences sequences(limits_with(4));
+    const auto running = sequences.running({.tokens = prompt(10)});
+    running->sequence.sampler = std::make_unique<FakeSampler>(0, grammar);
+    running->anchor = 4;
+    running->computed = 5;
+    StepPlan plan = plan_of(16);
+    plan.start(0);
+    plan.add(*running, 3).value();
+    plan.finish();
+    EXPECT_EQ(plan.chunks()[0].state.slot, running->slot.number());
+    EXPECT_EQ(plan.chunks()[0].state.anchor, 4);
+    EXPECT_EQ(plan.chunks()[0].state.certain, 3);
+    plan.start(0);
+    plan.add(*running, 5).value();
+    plan.split_at_end();
+    plan.finish();
+    EXPECT_EQ(plan.chunks()[0].state.certain, grammar ? 4 : 5);
+    EXPECT_TRUE(plan.part(0).ends_at_split);
+  }
 }
 
 TEST(StepPlan, SaysWhatRuns) {

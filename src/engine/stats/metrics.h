@@ -107,6 +107,14 @@ inline constexpr auto memory = std::to_array<EngineMetric>({
     {&Figures::prefix_hit_tokens, counter, "motley_prefix_hit_tokens_total", "Of these, found."},
     {&Figures::prefix_state_missed_tokens, counter, "motley_prefix_state_missed_tokens_total",
      "Tokens that were found, and computed again because no state of recurrent layers was left."},
+    {&Figures::snapshots, gauge, "motley_state_snapshots",
+     "Places for snapshots of recurrent layers' states."},
+    {&Figures::snapshots_used, gauge, "motley_state_snapshots_used", "Of these, taken."},
+    {&Figures::host_snapshots, gauge, "motley_state_host_snapshots",
+     "More such places, in host memory."},
+    {&Figures::host_snapshots_used, gauge, "motley_state_host_snapshots_used", "Of these, taken."},
+    {&Figures::snapshot_loads, counter, "motley_state_snapshot_loads_total",
+     "Snapshots copied from host memory to a sequence that began with them."},
 });
 
 inline constexpr auto adapter_loads = std::to_array<EngineMetric>({

@@ -130,6 +130,12 @@ struct Figures {
   std::uint64_t prefix_hit_tokens = 0;
   // Tokens whose pages matched, and which were computed again because no state was left.
   std::uint64_t prefix_state_missed_tokens = 0;
+  // Of models that keep states: places for snapshots, on the devices and on the host.
+  std::int64_t snapshots = 0;
+  std::int64_t snapshots_used = 0;
+  std::int64_t host_snapshots = 0;
+  std::int64_t host_snapshots_used = 0;
+  std::uint64_t snapshot_loads = 0;  // sequences that began with one that was on the host alone
 
   std::uint64_t requests = 0;       // accepted
   std::uint64_t refused_queue = 0;  // requests that found no place in the queue

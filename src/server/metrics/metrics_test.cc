@@ -70,6 +70,8 @@ engine::Stats filled(std::uint64_t factor) {
       grammars.failed_rejected);
   all.ranks.resize(2);
   for (engine::RankStats& rank : all.ranks) set(rank.adapter_pages, rank.adapter_pages_free);
+  set(all.snapshots, all.snapshots_used, all.host_snapshots, all.host_snapshots_used,
+      all.snapshot_loads);
   return all;
 }
 

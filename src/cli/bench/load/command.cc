@@ -10,6 +10,7 @@
 #include "cli/bench/load/engine_target.h"
 #include "cli/bench/load/report.h"
 #include "cli/bench/load/run.h"
+#include "cli/bench/load/turns.h"
 #include "cli/bench/load/url_target.h"
 #include "cli/bench/random_model.h"
 #include "cli/options/arguments/option_values.h"
@@ -27,12 +28,17 @@ constexpr std::int64_t max_tokens = 1 << 20;
 constexpr std::int64_t max_requests = 100'000'000;
 constexpr std::int64_t default_requests = 200;
 constexpr std::int64_t max_adapters = 4096;
+constexpr std::int64_t max_turns = 1000;
+constexpr std::int64_t default_conversations = 5;
+constexpr std::int64_t tokens_before_turns = 8192;
+constexpr std::int64_t tokens_of_turns = 32;
 constexpr std::size_t longest_key_file = 1 << 16;
 
 struct Settings {
   LoadShape shape;
   std::vector<double> zipf = {0};  // one load for each
   std::vector<LoadSize> sizes;
+  std::optional<TurnsShape> turns = {};  // instead of loads
   bool json = false;
 };
 
@@ -100,8 +106,36 @@ Result<std::vector<LoadSize>> read_sizes(const Arguments& arguments) {
   return sizes;
 }
 
+// Conversations of several turns, with the shape's prompts and answers.
+Result<std::optional<TurnsShape>> read_turns(const Arguments& arguments, const LoadShape& shape) {
+  const std::string* const text = arguments.value("--turns");
+  const std::string* const more = arguments.value("--new-tokens");
+  if (text == nullptr) {
+    if (more != nullptr)
+      return wrong_option("only later turns have new tokens", "--new-tokens", "add --turns");
+    return std::optional<TurnsShape>();
+  }
+  for (const std::string_view other : {"--url", "--concurrency", "--rate", "--duration", "--zipf"})
+    if (arguments.has(other))
+      return wrong_option("one turn of one conversation is under way, on an engine of its own",
+                          "--turns", cat("leave ", other, " out"));
+  TurnsShape turns{.first = shape, .conversations = default_conversations};
+  MOTLEY_TRY(turns.turns, parse_number(*text, "--turns", 2, max_turns));
+  if (more != nullptr) {
+    MOTLEY_TRY(turns.new_tokens, parse_number(*more, "--new-tokens", 1, max_tokens));
+  }
+  if (const std::string* const requests = arguments.value("--requests")) {
+    MOTLEY_TRY(turns.conversations, parse_number(*requests, "--requests", 1, max_requests));
+  }
+  return std::optional(turns);
+}
+
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings{.json = arguments.has("--json")};
+  if (arguments.has("--turns")) {
+    settings.shape.prompt = {.least = tokens_before_turns, .most = tokens_before_turns};
+    settings.shape.output = {.least = tokens_of_turns, .most = tokens_of_turns};
+  }
   if (const std::string* const text = arguments.value("--prompt-tokens")) {
     MOTLEY_TRY(settings.shape.prompt, parse_range(*text, "--prompt-tokens"));
   }
@@ -119,6 +153,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
     MOTLEY_TRY(const std::int64_t seed, parse_number(*text, "--seed", 0, 1L << 62));
     settings.shape.seed = static_cast<std::uint64_t>(seed);
   }
+  MOTLEY_TRY(settings.turns, read_turns(arguments, settings.shape));
   MOTLEY_TRY(settings.sizes, read_sizes(arguments));
   return settings;
 }
@@ -127,6 +162,14 @@ Result<Settings> read_settings(const Arguments& arguments) {
 class Loads {
  public:
   Loads(const Settings& settings, Output output) : settings_(settings), output_(output) {}
+
+  // Conversations instead of loads.
+  Result<void> run_turns(engine::Engine& engine, std::int64_t vocabulary) {
+    MOTLEY_TRY(const std::vector<Turn> turns,
+               cli::run_turns(engine, vocabulary, *settings_.turns, clock_));
+    output_(settings_.json ? turns_json(turns) : turns_table(turns));
+    return {};
+  }
 
   // `engine`: the target's own, if there is one; `in_memory`: the number of adapters that it has
   // memory for.
@@ -236,6 +279,7 @@ Result<void> load_model_folder(const Arguments& arguments, const Settings& setti
   EngineTarget target(stack->engine(), adapters, stack->config().vocabulary);
   Loads loads(settings, output);
   loads.say(cat(model.name, "; ", describe(settings.shape, adapters.size())));
+  if (settings.turns) return loads.run_turns(stack->engine(), stack->config().vocabulary);
   loads.run(target, &stack->engine());
   return loads.end();
 }
@@ -321,6 +365,7 @@ Result<void> load_random_model(const Arguments& arguments, const Settings& setti
   for (const std::int64_t in_memory : load.in_memory) {
     MOTLEY_TRY(const std::unique_ptr<serving::EngineStack> stack,
                make_random_stack(load, in_memory, loads));
+    if (settings.turns) return loads.run_turns(stack->engine(), stack->config().vocabulary);
     EngineTarget target(stack->engine(), names, stack->config().vocabulary);
     loads.run(target, &stack->engine(), in_memory);
   }
@@ -331,7 +376,7 @@ Result<void> load_random_model(const Arguments& arguments, const Settings& setti
 
 bool asks_for_load(const Arguments& arguments) {
   return !arguments.positional(0).empty() || arguments.has("--url") ||
-         arguments.has("--concurrency") || arguments.has("--rate");
+         arguments.has("--concurrency") || arguments.has("--rate") || arguments.has("--turns");
 }
 
 std::vector<OptionSpec> load_option_specs() {
@@ -340,10 +385,14 @@ std::vector<OptionSpec> load_option_specs() {
        "a server with OpenAI's protocol, and all of its adapters; or unix:PATH of its socket"},
       {"--concurrency", "LIST", "requests that are always under way (8)"},
       {"--rate", "LIST", "requests a second on average, each on its own (Poisson)"},
-      {"--requests", "N", "of each load (200)"},
+      {"--turns", "N",
+       "conversations of N turns instead, one at a time: the time to each turn's first token"},
+      {"--new-tokens", "N", "with --turns: of each later turn, after what was said (64)"},
+      {"--requests", "N", "of each load (200); with --turns: conversations (5)"},
       {"--duration", "SECONDS", "in which requests begin, instead of a number of them"},
-      {"--prompt-tokens", "A-B", "of a request, at random (128-512)"},
-      {"--output-tokens", "A-B", "of a request, at random (32-128)"},
+      {"--prompt-tokens", "A-B",
+       "of a request, at random (128-512); with --turns: the first (8192)"},
+      {"--output-tokens", "A-B", "of a request, at random (32-128; with --turns 32)"},
       {"--zipf", "LIST", "S: adapter i is asked for like i^-S; 0 is all alike (0)"},
       {"--seed", "N", "of prompts, lengths, adapters and arrivals (1)"},
       {"--adapters-in-memory", "LIST", "with --shape: for how many adapters there is memory (all)"},

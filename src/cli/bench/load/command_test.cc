@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/cat.h"
 #include "base/json/json.h"
 #include "cli/run_motley.h"
 
@@ -48,6 +49,39 @@ TEST(BenchLoad, MoreAdaptersThanThereIsMemoryForAreAllServed) {
   EXPECT_EQ(number(cases[1], "failed"), 0);
 }
 
+// With and without layers that keep states.
+TEST(BenchLoad, LaterTurnsOfAConversationFindWhatCameBefore) {
+  for (const char* const name : {"/qwen3_moe", "/qwen3_5_moe"}) {
+    const Outcome outcome =
+        motley({"bench", cat(MOTLEY_GOLDENS, name), "--device", "cpu", "--compute", "f32",
+                "--kv-memory", "8M", "--turns", "3", "--prompt-tokens", "20", "--output-tokens",
+                "10", "--new-tokens", "5", "--requests", "2", "--json"});
+    ASSERT_EQ(outcome.status, 0) << outcome.errors;
+    const std::vector<json::Value> turns = lines(outcome.output);
+    ASSERT_EQ(turns.size(), 3U);
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      EXPECT_EQ(number(turns[i], "turn"), static_cast<double>(i + 1));
+      EXPECT_EQ(number(turns[i], "conversations"), 2);
+      EXPECT_EQ(number(turns[i], "prompt_tokens"), static_cast<double>(20 + 15 * i));
+      // An answer's last token was drawn, and never computed.
+      EXPECT_EQ(number(turns[i], "cached_tokens"),
+                static_cast<double>(i == 0 ? 0 : (20 + 15 * i - 6) / 16 * 16))
+          << name;
+      EXPECT_GT(number(turns[i], "of_first_turn"), 0);
+    }
+  }
+}
+
+TEST(BenchLoad, TurnsOfARandomModelAreATable) {
+  const Outcome outcome =
+      motley({"bench", "--shape", "tiny", "--device", "cpu", "--compute", "f32", "--kv-memory",
+              "8M", "--turns", "2", "--prompt-tokens", "64", "--requests", "1"});
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("prompts of 64 tokens, answers of 32\n"));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("\n   1      64       0 .* 1.000\n"
+                                                     "   2     160      80 .*\n$"));
+}
+
 TEST(BenchLoad, RefusesByName) {
   const auto error = [](const std::vector<std::string>& words) {
     const Outcome outcome = bench(words);
@@ -59,6 +93,10 @@ TEST(BenchLoad, RefusesByName) {
   EXPECT_THAT(error({model, "--concurrency", "0"}), HasSubstr("--concurrency"));
   EXPECT_THAT(error({model, "--rate", "many"}), HasSubstr("--rate"));
   EXPECT_THAT(error({model, "--duration", "5"}), HasSubstr("--duration"));
+  EXPECT_THAT(error({model, "--turns", "1"}), HasSubstr("--turns"));
+  EXPECT_THAT(error({model, "--new-tokens", "5"}), HasSubstr("(--new-tokens): add --turns"));
+  EXPECT_THAT(error({model, "--turns", "2", "--rate", "5"}),
+              HasSubstr("(--turns): leave --rate out"));
   EXPECT_THAT(error({"--url", "ftp://a"}), HasSubstr("write http://HOST:PORT"));
   EXPECT_THAT(
       error({"--shape", "tiny", "--rate", "1", "--adapters", "2", "--adapters-in-memory", "3"}),

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/cat.h"
-#include "base/json/json.h"
 #include "cli/bench/columns.h"
 
 namespace motley::cli {
@@ -23,16 +22,6 @@ std::string level(const LoadSize& size) {
   const std::string number = decimals(size.level, whole ? 0 : 2);
   return size.arrivals == LoadSize::Arrivals::closed ? cat(number, " at once")
                                                      : cat(number, " a second");
-}
-
-json::Object to_json(const Percentiles& of) {
-  json::Object object;
-  object.add("p50", of.p50);
-  object.add("p90", of.p90);
-  object.add("p99", of.p99);
-  object.add("max", of.most);
-  object.add("mean", of.mean);
-  return object;
 }
 
 std::string milliseconds(double seconds, std::size_t width) {
@@ -64,6 +53,16 @@ Percentiles percentiles(std::vector<double> numbers) {
           .p99 = at_share(numbers, 0.99),
           .most = numbers.back(),
           .mean = sum / static_cast<double>(numbers.size())};
+}
+
+json::Object to_json(const Percentiles& of) {
+  json::Object object;
+  object.add("p50", of.p50);
+  object.add("p90", of.p90);
+  object.add("p99", of.p99);
+  object.add("max", of.most);
+  object.add("mean", of.mean);
+  return object;
 }
 
 LoadSummary summarize(const LoadResult& result) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json/json.h"
 #include "cli/bench/load/run.h"
 
 namespace motley::cli {
@@ -18,6 +19,7 @@ struct Percentiles {
 
 // Zeros if there are no numbers.
 Percentiles percentiles(std::vector<double> numbers);
+json::Object to_json(const Percentiles& of);
 
 // The result of a load. Failed requests are only counted as failed.
 struct LoadSummary {

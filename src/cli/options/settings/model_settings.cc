@@ -197,6 +197,8 @@ std::vector<OptionSpec> model_option_specs() {
       {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
       {"--state-memory", "SIZE",
        "for states and snapshots of recurrent layers (at most a fifth of what is free)"},
+      {"--state-host-memory", "SIZE",
+       "for snapshots a copy away from a GPU, of all ranks together (at most 8 GiB of each)"},
       {state_snapshots_option, "N",
        "a snapshot of a sequence's state every N tokens, or off: only where prompts and answers "
        "end "
@@ -255,6 +257,7 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
              read_size(arguments, "--adapter-host-memory"));
   MOTLEY_TRY(settings.engine.memory.kv_memory, read_size(arguments, "--kv-memory"));
   MOTLEY_TRY(settings.engine.memory.state_memory, read_size(arguments, "--state-memory"));
+  MOTLEY_TRY(settings.engine.memory.state_host_memory, read_size(arguments, "--state-host-memory"));
   MOTLEY_TRY_VOID(read_state_snapshots(arguments, settings));
   MOTLEY_TRY(settings.engine.max_queue,
              integer_option(arguments, "--max-queue", 0, max_queue, settings.engine.max_queue));

@@ -43,6 +43,9 @@ TEST(StateSnapshots, AreEverySoManyTokensOrOff) {
   EXPECT_EQ(read({"--state-snapshots", "off"})->engine.memory.state_snapshots, 0);
   EXPECT_EQ(read({"--state-snapshots", "0"}).error().where(), "--state-snapshots");
   EXPECT_EQ(read({"--state-memory", "3M"})->engine.memory.state_memory, 3 << 20);
+  EXPECT_EQ(read({})->engine.memory.state_host_memory, std::nullopt);
+  EXPECT_EQ(read({"--state-host-memory", "3M"})->engine.memory.state_host_memory, 3 << 20);
+  EXPECT_EQ(read({"--state-host-memory", "0"})->engine.memory.state_host_memory, 0U);
 }
 
 TEST(ModelNames, TheFirstIsTheBasesAndTheOthersAreAliases) {
