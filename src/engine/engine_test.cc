@@ -282,6 +282,32 @@ TEST(Engine, LoadsReplacesAndUnloads) {
   EXPECT_EQ(world.unload("a").error().code(), ErrorCode::not_found);
 }
 
+TEST(Engine, AnAnswerSaysWhichContentItIsMadeWith) {
+  EngineWorld world;
+  for (const char* const name : {"a", "b"}) {
+    world.store.put(name, 1, name[0]);
+    ASSERT_TRUE(world.load(name).ok());
+  }
+  const auto version_with = [&](std::vector<lora::ScaledAdapter> adapters) {
+    const auto sink = std::make_shared<WaitingSink>();
+    const Request request{.tokens = prompt(7), .adapters = std::move(adapters), .max_tokens = 2};
+    EXPECT_TRUE(world.engine->submit(request, sink).ok());
+    return sink->wait().start->adapter_version;
+  };
+  const auto listed = [&](std::string_view name) { return world.engine->adapter(name)->version; };
+  EXPECT_EQ(version_with({}), "");
+  const std::string old_version = listed("a");
+  EXPECT_EQ(version_with({{"a", 0.5F}}), old_version);
+  const std::string both = version_with({{"b", 1}, {"a", 1}});
+  EXPECT_TRUE(both == cat(old_version, ",", listed("b")) ||
+              both == cat(listed("b"), ",", old_version))
+      << both;
+  world.store.put("a", 1, 2);
+  ASSERT_TRUE(world.load("a", true).ok());
+  EXPECT_EQ(version_with({{"a", 1}}), listed("a"));
+  EXPECT_NE(listed("a"), old_version);
+}
+
 TEST(Engine, PublishesWhatChangesOfEachAdapter) {
   EngineWorld world;
   for (const std::uint32_t i : {0U, 1U, 2U}) world.store.put(cat("a", i), 1, i);

@@ -426,6 +426,42 @@ TEST(Adapters, ComeByNameByPrefixAndMixed) {
   EXPECT_EQ(server.ask(get("/v1/models/base:nobody")).status, 404);
 }
 
+// Whole answers have the version of their adapter's content, and so have the events that end a
+// choice, or an answer.
+TEST(Adapters, AnswersSayTheirVersion) {
+  TestServer server({.adapter_loading = true});
+  server.engine().say("x");
+  ASSERT_EQ(
+      server.ask(post("/v1/load_lora_adapter", R"({"lora_path": "/tmp", "lora_name": "poet"})"))
+          .status,
+      200);
+  const std::string version = R"("adapter_version":"poet@1")";
+  const std::string messages = R"("messages": [{"role": "user", "content": "x"}], "max_tokens": 4)";
+  for (const auto& [path, fields] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"/v1/completions", R"("prompt": "x")"},
+           {"/v1/chat/completions", messages},
+           {"/v1/messages", messages},
+           {"/v1/responses", R"("input": "x")"}}) {
+    SCOPED_TRACE(path);
+    const auto ask = [&](std::string_view more) {
+      return server.ask(post(path, cat("{", fields, ", ", more, "}"))).body;
+    };
+    EXPECT_THAT(ask(R"("model": "poet")"), testing::EndsWith(cat(version, "}")));
+    const std::string stream = ask(R"("model": "poet", "stream": true)");
+    // The last event that is an object; message_stop and response's last one say no more.
+    EXPECT_THAT(stream.substr(0, stream.find(version)), HasSubstr("data: "));
+    EXPECT_THAT(stream.substr(stream.find(version)), Not(HasSubstr("\"text\":\"x\"")));
+    for (const char* const more : {R"("model": "base")", R"("model": "base", "stream": true)"})
+      EXPECT_THAT(ask(more), Not(HasSubstr("adapter_version")));
+  }
+  const std::string usage =
+      server
+          .ask(post("/v1/chat/completions", cat("{", messages, R"(, "model": "poet", "stream": true,
+                                              "stream_options": {"include_usage": true}})")))
+          .body;
+  EXPECT_THAT(usage, testing::EndsWith(cat(version, "}\n\ndata: [DONE]\n\n")));
+}
+
 TEST(Adapters, WithAColonInTheirNamesAreFoundByTheWholeNameFirst) {
   TestServer server({.adapter_loading = true});
   server.engine().say("x");

@@ -232,9 +232,10 @@ class FakeEngine : public engine::Engine {
     const engine::Request& request = running.request;
     if (!running.begun) {
       running.begun = true;
-      const auto tokens = static_cast<std::int64_t>(request.tokens.size());
-      news.push_back(
-          [tokens](auto& sink) { sink.take(engine::StartEvent{.prompt_tokens = tokens}); });
+      engine::StartEvent start{.prompt_tokens = static_cast<std::int64_t>(request.tokens.size())};
+      for (const lora::ScaledAdapter& each : request.adapters)
+        start.adapter_version += cat(start.adapter_version.empty() ? "" : ",", each.name, "@1");
+      news.push_back([start](auto& sink) { sink.take(start); });
       if (request.prompt_logprobs)
         news.push_back([&request](auto& sink) { score_prompt(request, sink); });
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct TopLogprob {
 struct StartEvent {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  // Of the adapter's content, which all of the answer is made with; of several adapters all of
+  // them, with commas between. Empty: the base.
+  std::string adapter_version = {};
 };
 
 // Log-probabilities of a piece of the prompt, in order of tokens: entry i is that of token `first +

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cat.h"
 #include "base/check.h"
 #include "engine/residency/residency.h"
 
@@ -64,6 +65,13 @@ Result<void> Claim::resolve(std::span<const lora::ScaledAdapter> adapters) {
   MOTLEY_TRY(mix_, lora::Mix::make(parts));
   resolved_ = true;
   return {};
+}
+
+std::string Claim::versions() const {
+  std::string versions;
+  for (const lora::Mix::KeyPart& part : mix_.key())
+    versions += cat(versions.empty() ? "" : ",", lora::to_string(part.version));
+  return versions;
 }
 
 void Claim::unresolve() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -35,6 +36,8 @@ class Claim {
   // A claim for another sequence of the same request.
   Claim again() const;
   const lora::Mix& mix() const { return mix_; }
+  // StartEvent::adapter_version, once resolved.
+  std::string versions() const;
 
  private:
   friend class Residency;

@@ -167,12 +167,15 @@ void Scheduler::begin(WaitingQueue::Place place) {
     counts_.of(job->request).adapter_wait.observe(waiting.without_adapters);
   std::unique_ptr<RunningSequence> running = make_running(std::move(waiting), std::move(place));
   const std::int64_t computed = running->computed;
+  const RunningSequence& begun = *running;
   running_.add(std::move(running));
   if (std::exchange(job->started, true)) return;
   job->cached_tokens = computed;
   job->begun = now;
   counts_.count_begun(*job);
-  job->sink->take(StartEvent{.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
+  job->sink->take(StartEvent{.prompt_tokens = job->prompt_tokens(),
+                             .cached_tokens = computed,
+                             .adapter_version = begun.claim.versions()});
 }
 
 std::unique_ptr<RunningSequence> Scheduler::make_running(WaitingSequence waiting,

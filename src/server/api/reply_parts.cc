@@ -23,19 +23,37 @@ std::string ReplyHead::open(std::string_view kind) const {
   return text += ",\"choices\":[";
 }
 
-std::string ReplyHead::close(const engine::Usage& usage) {
-  return cat("],\"usage\":", json::write(usage_object(usage)), "}");
+std::string ReplyHead::close(const serving::Transcript& transcript) {
+  return cat("]", ends_of_body(transcript));
 }
 
 std::string ReplyHead::event(std::string_view kind, std::string_view choice,
                              const engine::Usage& usage) const {
-  if (continuous_usage) return cat("data: ", open(kind), choice, close(usage), "\n\n");
+  if (continuous_usage)
+    return cat("data: ", open(kind), choice, "],\"usage\":", json::write(usage_object(usage)),
+               "}\n\n");
   return cat("data: ", open(kind), choice, include_usage ? "],\"usage\":null}" : "]}", "\n\n");
 }
 
-std::string ReplyHead::last_events(std::string_view kind, const engine::Usage& usage) const {
+std::string ReplyHead::last_events(std::string_view kind,
+                                   const serving::Transcript& transcript) const {
   if (!include_usage) return std::string(last_server_event);
-  return cat("data: ", open(kind), close(usage), "\n\n", last_server_event);
+  return cat("data: ", open(kind), close(transcript), "\n\n", last_server_event);
+}
+
+std::string ends_of_body(const serving::Transcript& transcript) {
+  return cat(",\"usage\":", json::write(usage_object(transcript.usage())),
+             version_member(transcript), "}");
+}
+
+std::string version_member(const serving::Transcript& transcript) {
+  const std::string& version = transcript.adapter_version();
+  return version.empty() ? "" : cat(",\"adapter_version\":", json::write(json::Value(version)));
+}
+
+void add_version(std::string& events, const serving::Transcript& transcript) {
+  constexpr std::string_view end = "}\n\n";
+  events.insert(events.size() - end.size(), version_member(transcript));
 }
 
 json::Object usage_object(const engine::Usage& usage) {

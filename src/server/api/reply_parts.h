@@ -26,13 +26,20 @@ struct ReplyHead {
 
   // The body of a whole answer is open(), the choices separated by commas, and close().
   std::string open(std::string_view kind) const;
-  static std::string close(const engine::Usage& usage);
+  static std::string close(const serving::Transcript& transcript);
 
   // An event with one choice, as JSON; `usage` are the choice's so far.
   std::string event(std::string_view kind, std::string_view choice,
                     const engine::Usage& usage) const;
-  std::string last_events(std::string_view kind, const engine::Usage& usage) const;
+  std::string last_events(std::string_view kind, const serving::Transcript& transcript) const;
 };
+
+// What stands after the choices of a whole answer: usage, and the version of its adapter.
+std::string ends_of_body(const serving::Transcript& transcript);
+// `,"adapter_version":"..."`, or nothing for the base.
+std::string version_member(const serving::Transcript& transcript);
+// To the last of these events, if there is a version.
+void add_version(std::string& events, const serving::Transcript& transcript);
 
 json::Object usage_object(const engine::Usage& usage);
 

@@ -22,6 +22,7 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
                  [&](const engine::StartEvent& start) {
                    usage_at_start_.prompt_tokens += start.prompt_tokens;
                    usage_at_start_.cached_tokens += start.cached_tokens;
+                   add_version(start.adapter_version);
                  },
                  [&](engine::PromptEvent& scores) { take_scores(prompt, std::move(scores)); },
                  [&](engine::TokenEvent& token) { update = take_token(prompt, std::move(token)); },
@@ -35,6 +36,12 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
              },
              arrived.event);
   return update;
+}
+
+void Transcript::add_version(const std::string& version) {
+  if (version.empty() || adapter_version_.find(version) != std::string::npos) return;
+  if (!adapter_version_.empty()) adapter_version_ += ',';
+  adapter_version_ += version;
 }
 
 std::optional<ChoiceUpdate> Transcript::take_token(std::size_t prompt, engine::TokenEvent token) {

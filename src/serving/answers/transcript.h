@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Transcript {
   const engine::Usage& usage() const { return usage_; }
   // For prompts that have begun to run: available before usage() is final.
   const engine::Usage& usage_at_start() const { return usage_at_start_; }
+  // StartEvent's; of prompts that began with different ones all of them, with commas between.
+  const std::string& adapter_version() const { return adapter_version_; }
   // The engine's scores of the prompt's tokens so far.
   const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
 
@@ -62,6 +65,7 @@ class Transcript {
   std::optional<ChoiceUpdate> take_end(std::size_t prompt, const engine::ChoiceEvent& event);
   void take_scores(std::size_t prompt, engine::PromptEvent scores);
   void end_prompt(std::optional<Error> failure);
+  void add_version(const std::string& version);
 
   std::unique_ptr<TextRules> rules_;  // at a fixed address, because choices refer to it
   std::size_t prompts_;
@@ -73,6 +77,7 @@ class Transcript {
   std::optional<Error> failure_;
   engine::Usage usage_;
   engine::Usage usage_at_start_;
+  std::string adapter_version_;
 };
 
 }  // namespace motley::serving

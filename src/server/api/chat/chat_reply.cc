@@ -163,7 +163,7 @@ std::string ChatReply::next_piece(const serving::Transcript& transcript) {
   }
   if (!write_prompt_lists(piece, transcript)) return piece;
   ended_ = true;
-  return piece += cat(",\"usage\":", json::write(usage_object(transcript.usage())), "}");
+  return piece += ends_of_body(transcript);
 }
 
 std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array logprobs,
@@ -182,7 +182,8 @@ std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array 
       {.prompt_tokens = head_.prompt_tokens, .completion_tokens = choices_[index].drawn});
 }
 
-std::string ChatReply::events(const serving::ChoiceUpdate& update, const serving::Transcript&) {
+std::string ChatReply::events(const serving::ChoiceUpdate& update,
+                              const serving::Transcript& transcript) {
   Choice& choice = choices_[update.index];
   std::string events;
   if (!choice.begun) {
@@ -225,14 +226,16 @@ std::string ChatReply::events(const serving::ChoiceUpdate& update, const serving
   if (!with_end && (!delta.empty() || !logprobs.empty() || !ids.empty()))
     events += chunk(update.index, std::move(delta), std::exchange(logprobs, {}), nullptr,
                     std::exchange(ids, {}));
-  if (update.end)
+  if (update.end) {
     events += chunk(update.index, json::Object(), std::move(logprobs),
                     finish_reason(choice, update.end), std::move(ids));
+    add_version(events, transcript);
+  }
   return events;
 }
 
 std::string ChatReply::last_events(const serving::Transcript& transcript) {
-  return head_.last_events("chat.completion.chunk", transcript.usage());
+  return head_.last_events("chat.completion.chunk", transcript);
 }
 
 }  // namespace motley::server

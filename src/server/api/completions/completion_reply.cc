@@ -151,7 +151,7 @@ std::string CompletionReply::next_piece(const serving::Transcript& transcript) {
     close_choice(piece);
   }
   ended_ = true;
-  return piece += ReplyHead::close(transcript.usage());
+  return piece += ReplyHead::close(transcript);
 }
 
 std::string CompletionReply::event(const News& news, std::size_t first, std::size_t last,
@@ -181,9 +181,11 @@ std::string CompletionReply::event(const News& news, std::size_t first, std::siz
     choice += cat(",\"token_ids\":", id_list(news.tokens.ids()));
   }
   choice += cat(",\"finish_reason\":", finish_of(news.end), "}");
-  return head_.event("text_completion", choice,
-                     {.prompt_tokens = std::ssize(request_.prompts[number].tokens),
-                      .completion_tokens = choices_[news.index].drawn});
+  std::string event = head_.event("text_completion", choice,
+                                  {.prompt_tokens = std::ssize(request_.prompts[number].tokens),
+                                   .completion_tokens = choices_[news.index].drawn});
+  if (news.end) add_version(event, transcript);
+  return event;
 }
 
 std::string CompletionReply::events(const serving::ChoiceUpdate& update,
@@ -220,7 +222,7 @@ std::string CompletionReply::more_events(const serving::Transcript& transcript) 
 }
 
 std::string CompletionReply::last_events(const serving::Transcript& transcript) {
-  return head_.last_events("text_completion", transcript.usage());
+  return head_.last_events("text_completion", transcript);
 }
 
 }  // namespace motley::server

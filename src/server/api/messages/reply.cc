@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/system/random_id.h"
 #include "server/api/messages/error.h"
+#include "server/api/reply_parts.h"
 #include "server/http/messages/message.h"
 #include "serving/forms/tag_search.h"
 
@@ -200,8 +201,9 @@ std::string MessagesReply::next_piece(const serving::Transcript& transcript) {
   }
   ended_ = true;
   const engine::Usage& usage = transcript.usage();
-  return piece += cat("],", ending(),
-                      ",\"usage\":", json::write(usage_of(usage, usage.completion_tokens)), "}");
+  return piece +=
+         cat("],", ending(), ",\"usage\":", json::write(usage_of(usage, usage.completion_tokens)),
+             version_member(transcript), "}");
 }
 
 std::string MessagesReply::begin_stream(const serving::Transcript& transcript) {
@@ -224,7 +226,8 @@ std::string MessagesReply::last_events(const serving::Transcript& transcript) {
   const engine::Usage& usage = transcript.usage();
   return cat(begin_stream(transcript),
              event("message_delta", cat("\"delta\":{", ending(), "},\"usage\":",
-                                        json::write(usage_of(usage, usage.completion_tokens)))),
+                                        json::write(usage_of(usage, usage.completion_tokens)),
+                                        version_member(transcript))),
              event("message_stop", {}));
 }
 

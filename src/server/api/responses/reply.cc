@@ -233,7 +233,7 @@ void ResponsesReply::write_response(const Outcome& outcome) {
   }
   script_.add("],");
   script_.add_repeated();
-  script_.add(cat(",\"usage\":", outcome.usage, "}"));
+  script_.add(cat(",\"usage\":", outcome.usage, outcome.version, "}"));
 }
 
 std::string ResponsesReply::usage(const engine::Usage& usage) const {
@@ -248,7 +248,8 @@ std::string ResponsesReply::usage(const engine::Usage& usage) const {
 
 ResponsesReply::Outcome ResponsesReply::outcome(const serving::Transcript& transcript) const {
   return {.status = end_ == engine::FinishReason::length ? "incomplete" : "completed",
-          .usage = usage(transcript.usage())};
+          .usage = usage(transcript.usage()),
+          .version = version_member(transcript)};
 }
 
 std::string ResponsesReply::next_piece(const serving::Transcript& transcript) {

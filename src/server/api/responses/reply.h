@@ -38,6 +38,7 @@ class ResponsesReply final : public Reply {
     std::string_view status;
     std::string error = "null";
     std::string usage = "null";
+    std::string version = {};  // as a member of the object, or nothing
   };
 
   void take(const serving::ChoiceUpdate& update);
