@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/system/out_of_memory.h"
+#include "kernels/recurrence.h"
 #include "runner/state_plan.h"
 
 namespace motley::engine {
@@ -33,7 +34,7 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
                        .copies = limits_.state_slots + runner::max_state_offloads})
                  : std::nullopt),
       states_(executor, &pages_,
-              {.splits_prompts = options.prefix_cache && limits_.snapshots > 0,
+              {.saves_prompts = options.prefix_cache && limits_.snapshots > 0,
                .interval = options.snapshot_interval}),
       residency_(store, {.rank = limits_.adapter_rank, .names = options.max_adapters}),
       waiting_({.adapter_patience = options.adapter_patience, .sequences = limits_.sequences}),
@@ -280,7 +281,7 @@ Result<void> Scheduler::check_running(const RunningSequence& running) const {
     return broken(cat(who, ": a slot for its state, or no states"));
   if (running.slot &&
       (running.anchor % pages_.page_tokens() != 0 || running.anchor > running.computed ||
-       running.computed - running.anchor > pages_.page_tokens()))
+       running.computed - running.anchor >= pages_.page_tokens() + kernels::max_uncertain_rows))
     return broken(cat(who, ": a state at ", running.anchor, " of ", running.computed, " tokens"));
   if (running.loading > 0 &&
       (running.loading > states_.copies_begun() || running.anchor != running.computed))

@@ -66,6 +66,26 @@ TEST(SchedulerStates, TheSamePromptBeginsAtItsLastBorder) {
   EXPECT_EQ(world.executor.restores, 1);
 }
 
+// However far the prompt goes on after the place at which its state is saved.
+TEST(SchedulerStates, SavingAPromptsStateCostsNoStep) {
+  for (std::int32_t after = 1; after <= 13; ++after) {
+    World world(with_states(2, 4));
+    Request request{.tokens = prompt(20 + after), .conversation_tokens = 20, .max_tokens = 3};
+    const auto first = world.submit(request);
+    world.run(1);
+    // The rows that the state leaves out are in its log, which has room for 3 and 8 of them.
+    EXPECT_EQ(first->tokens[0].size(), after <= 11 ? 1U : 0U) << after;
+    world.run();
+    EXPECT_EQ(first->tokens[0], world.expected(request));
+    request.tokens.resize(20);
+    request.tokens.insert(request.tokens.end(), {1, 2, 3});
+    const auto second = world.submit(request);
+    world.run();
+    EXPECT_EQ(second->start->cached_tokens, 20);
+    EXPECT_EQ(second->tokens[0], world.expected(request));
+  }
+}
+
 TEST(SchedulerStates, TheNextTurnBeginsWhereTheAnswerEnded) {
   World world(with_states(2, 4));
   Request request{.tokens = prompt(6), .max_tokens = 12};

@@ -155,7 +155,7 @@ void Scheduler::lay_out_prompts() {
     client.rows -= rows;
     if (rows <= 0) continue;
     plan(*running, rows);
-    if (running->computed + rows == states_.next_split(*running)) plan_.split_at_end();
+    if (const auto certain = states_.rows_to_save(*running, rows)) plan_.save_state(*certain);
   }
 }
 
@@ -202,7 +202,7 @@ void Scheduler::settle(const StepPlan::Part& part) {
   running.held = std::ranges::any_of(output.draws, &Draw::waits);
   running.computed += static_cast<std::int64_t>(rows) - (running.held ? 1 : 0);
   running.pages.publish(running.sequence.tokens, running.computed);
-  states_.settle(running, part.chunk, part.ends_at_split);
+  states_.settle(running, part.chunk, part.saves_state);
   if (prompt || rows > 1) counts_.of(job.request).prompt_tokens += rows;
   if (!output.scored.empty()) deliver_scores(running, part.chunk.length, output);
   if (running.remaining() > 0) return;

@@ -91,11 +91,11 @@ void StepPlan::finish() {
     // A draw that waits leaves its row to be computed again.
     const bool waits = std::ranges::any_of(
         outputs_[i].draws, [](const Draw& draw) { return draw.sampler->may_wait(); });
-    const std::int64_t uncertain = waits ? 1 : 0;
+    const std::int64_t certain = std::ssize(chunks_[i].tokens) - (waits ? 1 : 0);
     if (running.slot)
       chunks_[i].state = {.slot = running.slot.number(),
                           .anchor = running.anchor,
-                          .certain = std::ssize(chunks_[i].tokens) - uncertain};
+                          .certain = std::min(certain, planned_[i].saved_rows.value_or(certain))};
   }
 }
 
@@ -111,7 +111,7 @@ StepPlan::Part StepPlan::part(std::size_t at) {
           .output = outputs_[at],
           .forked_samplers =
               std::span(forked_samplers_).subspan(planned.first_fork, forks ? planned.draws : 0),
-          .ends_at_split = planned.ends_at_split};
+          .saves_state = planned.saved_rows.has_value()};
 }
 
 std::string StepPlan::describe() const {

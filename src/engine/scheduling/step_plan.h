@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,8 +32,8 @@ class StepPlan {
   // Plans the sequence's next `count` tokens and, if nothing of it remains then, its draws. An
   // error is about a fork: the sequence has fewer draws than it should.
   Result<void> add(RunningSequence& running, std::int64_t count);
-  // The last one that was added is split at its end, for its state to be saved.
-  void split_at_end() { planned_.back().ends_at_split = true; }
+  // The state of the last one that was added takes in so many of its rows, and is saved.
+  void save_state(std::int64_t certain_rows) { planned_.back().saved_rows = certain_rows; }
   // Connects chunks and outputs; nothing is added afterwards.
   void finish();
 
@@ -51,7 +52,7 @@ class StepPlan {
     const runner::Chunk& chunk;
     const ChunkOutput& output;
     std::span<std::unique_ptr<Sampler>> forked_samplers;  // one for each draw, if it forks
-    bool ends_at_split = false;
+    bool saves_state = false;
   };
   Part part(std::size_t at);
 
@@ -64,7 +65,7 @@ class StepPlan {
     std::size_t first_draw = 0;
     std::size_t draws = 0;
     std::size_t first_fork = 0;
-    bool ends_at_split = false;
+    std::optional<std::int64_t> saved_rows = {};  // save_state()
   };
 
   Result<void> add_draws(RunningSequence& running);

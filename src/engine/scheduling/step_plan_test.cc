@@ -121,10 +121,24 @@ TEST(StepPlan, ARowThatMayHaveToBeDrawnAgainIsNotCertain) {
     EXPECT_EQ(plan.chunks()[0].state.certain, 3);
     plan.start(0);
     plan.add(*running, 5).value();
-    plan.split_at_end();
     plan.finish();
     EXPECT_EQ(plan.chunks()[0].state.certain, grammar ? 4 : 5);
-    EXPECT_TRUE(plan.part(0).ends_at_split);
+    EXPECT_FALSE(plan.part(0).saves_state);
+  }
+}
+
+TEST(StepPlan, AStateThatIsSavedTakesInNoRowAfterItsPlace) {
+  for (const bool grammar : {false, true}) {
+    Sequences sequences(limits_with(4));
+    const auto running = sequences.running({.tokens = prompt(10)});
+    running->sequence.sampler = std::make_unique<FakeSampler>(0, grammar);
+    StepPlan plan = plan_of(16);
+    plan.start(0);
+    plan.add(*running, 10).value();
+    plan.save_state(7);
+    plan.finish();
+    EXPECT_EQ(plan.chunks()[0].state.certain, 7);
+    EXPECT_TRUE(plan.part(0).saves_state);
   }
 }
 

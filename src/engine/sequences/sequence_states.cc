@@ -1,6 +1,9 @@
 #include "engine/sequences/sequence_states.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "kernels/recurrence.h"
 
 namespace motley::engine {
 
@@ -39,32 +42,45 @@ void SequenceStates::save(RunningSequence& running) {
     note(executor_->save_state(running.slot.number(), *place));
 }
 
+// A state that is saved shortly before the prompt's end costs no step: the rows after it stay
+// uncertain.
 std::int64_t SequenceStates::rows_wanted(const RunningSequence& running) const {
-  const std::int64_t split = next_split(running);
-  return split > 0 ? split - running.computed : running.remaining();
+  const std::int64_t save = next_save(running);
+  const std::int64_t most = save + pages_->page_tokens() - 1 + kernels::max_uncertain_rows;
+  const bool is_last = save == last_save(running);
+  if (save == 0 || (is_last && running.sequence.length() <= most)) return running.remaining();
+  return save - running.computed;
 }
 
-std::int64_t SequenceStates::next_split(const RunningSequence& running) const {
-  if (!running.slot || !rules_.splits_prompts || running.sequence.job->scoring()) return 0;
+std::int64_t SequenceStates::last_save(const RunningSequence& running) const {
+  return running.sequence.job->request.reused_up_to(running.sequence.length(),
+                                                    pages_->page_tokens());
+}
+
+std::int64_t SequenceStates::next_save(const RunningSequence& running) const {
+  if (!running.slot || !rules_.saves_prompts || running.sequence.job->scoring()) return 0;
   // Pages that a request finds and cannot use for want of a state are worth a step if they are
   // many.
   constexpr std::int64_t worth = 16;
-  const std::int64_t page = pages_->page_tokens();
-  const std::int64_t last =
-      running.sequence.job->request.reused_up_to(running.sequence.length(), page);
-  const bool lost_much = running.matched - running.saved >= worth * page;
-  for (const std::int64_t split : {lost_much ? running.matched : 0, last})
-    if (split > running.computed) return split;
+  const bool lost_much = running.matched - running.saved >= worth * pages_->page_tokens();
+  for (const std::int64_t save : {lost_much ? running.matched : 0, last_save(running)})
+    if (save > running.computed) return save;
   return 0;
 }
 
-void SequenceStates::settle(RunningSequence& running, const runner::Chunk& chunk,
-                            bool ends_at_split) {
+std::optional<std::int64_t> SequenceStates::rows_to_save(const RunningSequence& running,
+                                                         std::int64_t rows) const {
+  const std::int64_t save = next_save(running);
+  if (save == 0 || running.computed + rows < save) return std::nullopt;
+  return std::min(rows, save + pages_->page_tokens() - 1 - running.computed);
+}
+
+void SequenceStates::settle(RunningSequence& running, const runner::Chunk& chunk, bool saves) {
   if (!running.slot) return;
   const std::int64_t page = pages_->page_tokens();
   running.anchor = (chunk.length + chunk.state.certain) / page * page;
   const bool due = rules_.interval > 0 && running.anchor - running.saved >= rules_.interval;
-  if (ends_at_split || due) save(running);
+  if (saves || due) save(running);
 }
 
 Result<void> SequenceStates::follow(Running running) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -14,13 +15,13 @@
 namespace motley::engine {
 
 // The states that a model with recurrent layers keeps for sequences: slots, the copies between them
-// and snapshots, and where prompts are split so that a state can be saved. Copies are made between
+// and snapshots, and where states of prompts are saved. Copies are made between
 // steps; the first error is what outcome() returns next. Of other models there are no states, and
 // nothing here does anything.
 class SequenceStates {
  public:
   struct Rules {
-    bool splits_prompts = false;  // to save the states at their ends
+    bool saves_prompts = false;  // their states, close to their ends
     // Positions of a sequence after which its state is saved anyway; 0: never.
     std::int64_t interval = 0;
   };
@@ -42,13 +43,16 @@ class SequenceStates {
   // Saves the state of a sequence where it stands.
   void save(RunningSequence& running);
 
-  // Of a prompt: the tokens to compute up to its next split, or to its end.
+  // Of a prompt: the tokens to compute up to where its state is saved next, or to its end.
   std::int64_t rows_wanted(const RunningSequence& running) const;
-  // Where the sequence's prompt is split, so that its state can be saved there: the next position
-  // after what is computed; 0: nowhere.
-  std::int64_t next_split(const RunningSequence& running) const;
-  // After a step with this chunk. `ends_at_split`: its state is saved.
-  void settle(RunningSequence& running, const runner::Chunk& chunk, bool ends_at_split);
+  // Where the state of the sequence's prompt is saved: the next position after what is computed; 0:
+  // nowhere.
+  std::int64_t next_save(const RunningSequence& running) const;
+  // Of so many next rows, those that the state may take in so that it stands where it is saved;
+  // nothing: the rows do not reach that position.
+  std::optional<std::int64_t> rows_to_save(const RunningSequence& running, std::int64_t rows) const;
+  // After a step with this chunk. `saves`: its state stands where it is saved.
+  void settle(RunningSequence& running, const runner::Chunk& chunk, bool saves);
 
   using Running = std::span<const std::unique_ptr<RunningSequence>>;
   // Takes note of copies from and to the host that have ended, and begins others.
@@ -60,6 +64,9 @@ class SequenceStates {
   Result<void> outcome() { return std::exchange(copied_, {}); }
 
  private:
+  // The last position at which the state of a prompt is saved.
+  std::int64_t last_save(const RunningSequence& running) const;
+
   Executor* executor_;
   KvPages* pages_;
   Rules rules_;

@@ -18,7 +18,7 @@ Executor::Limits limits_with(std::int64_t snapshots, std::int64_t host_snapshots
 }
 
 // Computes and publishes all but the last of its tokens.
-void compute(Sequences& sequences, RunningSequence& running, bool ends_at_split = false) {
+void compute(Sequences& sequences, RunningSequence& running, bool saves = false) {
   const std::int64_t rows = running.remaining() - 1;
   const std::span<const std::int32_t> tokens = running.sequence.tokens;
   const runner::Chunk chunk{
@@ -33,7 +33,7 @@ void compute(Sequences& sequences, RunningSequence& running, bool ends_at_split 
   sequences.executor.step(std::span(&chunk, 1), outputs, [] {}).value();
   running.computed += rows;
   running.pages.publish(tokens, running.computed);
-  sequences.states.settle(running, chunk, ends_at_split);
+  sequences.states.settle(running, chunk, saves);
 }
 
 TEST(SequenceStates, OfAModelWithoutStatesThereIsNothing) {
@@ -41,50 +41,66 @@ TEST(SequenceStates, OfAModelWithoutStatesThereIsNothing) {
   const auto running = sequences.running({.tokens = prompt(40)});
   EXPECT_FALSE(sequences.states.kept());
   EXPECT_FALSE(running->slot);
-  EXPECT_EQ(sequences.states.next_split(*running), 0);
+  EXPECT_EQ(sequences.states.next_save(*running), 0);
   EXPECT_EQ(sequences.states.rows_wanted(*running), 40);
+  EXPECT_FALSE(sequences.states.rows_to_save(*running, 40));
   EXPECT_FALSE(sequences.states.copy_of(running->slot));
   EXPECT_TRUE(sequences.states.follow({}).ok());
 }
 
-TEST(SequenceStates, PromptsAreSplitWhereAStateIsWorthSaving) {
+// Pages of 4.
+TEST(SequenceStates, OfPromptsAreSavedWhereThatIsWorthIt) {
   struct Row {
     std::int64_t tokens = 0;
     std::int64_t conversation_tokens = 0;
     std::int64_t computed = 0;
     std::int64_t matched = 0;
-    std::int64_t split = 0;
+    std::int64_t save = 0;
+    std::int64_t rows = 0;     // that are wanted
+    std::int64_t certain = 0;  // of these
   };
   const std::vector<Row> rows = {
-      {.tokens = 11, .split = 8},
-      {.tokens = 12, .split = 8},  // one token at least follows
-      {.tokens = 13, .split = 12},
-      {.tokens = 11, .computed = 8, .split = 0},
-      {.tokens = 4, .split = 0},
-      {.tokens = 30, .conversation_tokens = 21, .split = 20},
-      {.tokens = 100, .matched = 64, .split = 64},  // 16 pages that were found in vain
-      {.tokens = 100, .matched = 60, .split = 96},
-      {.tokens = 100, .computed = 64, .matched = 64, .split = 96},
+      {.tokens = 11, .save = 8, .rows = 11, .certain = 11},
+      {.tokens = 12, .save = 8, .rows = 12, .certain = 11},  // one token at least follows
+      {.tokens = 13, .save = 12, .rows = 13, .certain = 13},
+      {.tokens = 11, .computed = 8, .save = 0, .rows = 3},
+      {.tokens = 4, .save = 0, .rows = 4},
+      {.tokens = 30, .conversation_tokens = 21, .save = 20, .rows = 30, .certain = 23},
+      {.tokens = 31, .conversation_tokens = 21, .save = 20, .rows = 31, .certain = 23},
+      // Of more rows some would be certain: the prompt is split.
+      {.tokens = 32, .conversation_tokens = 21, .save = 20, .rows = 20, .certain = 20},
+      // 16 pages that were found in vain.
+      {.tokens = 100, .matched = 64, .save = 64, .rows = 64, .certain = 64},
+      {.tokens = 70, .matched = 64, .save = 64, .rows = 64, .certain = 64},
+      {.tokens = 68, .matched = 64, .save = 64, .rows = 68, .certain = 67},
+      {.tokens = 100, .matched = 60, .save = 96, .rows = 100, .certain = 99},
+      {.tokens = 100, .computed = 64, .matched = 64, .save = 96, .rows = 36, .certain = 35},
   };
   for (std::size_t i = 0; i < rows.size(); ++i) {
     SCOPED_TRACE(i);
     const Row& row = rows[i];
-    Sequences sequences(limits_with(4), {.splits_prompts = true});
+    Sequences sequences(limits_with(4), {.saves_prompts = true});
     const auto running = sequences.running(
         {.tokens = prompt(row.tokens), .conversation_tokens = row.conversation_tokens});
     running->computed = row.computed;
     running->matched = row.matched;
-    EXPECT_EQ(sequences.states.next_split(*running), row.split);
-    EXPECT_EQ(sequences.states.rows_wanted(*running),
-              (row.split > 0 ? row.split : row.tokens) - row.computed);
+    const SequenceStates& states = sequences.states;
+    EXPECT_EQ(states.next_save(*running), row.save);
+    EXPECT_EQ(states.rows_wanted(*running), row.rows);
+    EXPECT_EQ(states.rows_to_save(*running, row.rows).value_or(0), row.certain);
+    if (row.save > 0) {
+      const std::int64_t to_save = row.save - row.computed;
+      EXPECT_FALSE(states.rows_to_save(*running, to_save - 1)) << "not as far as that";
+      EXPECT_EQ(states.rows_to_save(*running, to_save), to_save);
+    }
   }
 }
 
-TEST(SequenceStates, AreSavedAtSplitsAndEverySoManyPositions) {
+TEST(SequenceStates, AreSavedWhereAskedAndEverySoManyPositions) {
   struct Row {
     std::int64_t interval = 0;
     std::int64_t saved = 0;  // the position of the last one
-    bool ends_at_split = false;
+    bool asked = false;
     bool saves = false;
   };
   // A chunk of 17 tokens that stands at 16 afterwards.
@@ -96,7 +112,7 @@ TEST(SequenceStates, AreSavedAtSplitsAndEverySoManyPositions) {
     Sequences sequences(limits_with(4), {.interval = rows[i].interval});
     const auto running = sequences.running({.tokens = prompt(18)});
     running->saved = rows[i].saved;
-    compute(sequences, *running, rows[i].ends_at_split);
+    compute(sequences, *running, rows[i].asked);
     EXPECT_EQ(running->anchor, 16);
     EXPECT_EQ(running->saved, rows[i].saves ? 16 : rows[i].saved);
     EXPECT_EQ(sequences.executor.saves, rows[i].saves ? 1 : 0);
