@@ -26,6 +26,7 @@ using motley::kernels::state_log_rows;
 using motley::kernels::state_page;
 using motley::kernels::cuda::DecodeForm;
 using motley::kernels::cuda::FastForms;
+using motley::kernels::cuda::PromptForm;
 
 constexpr std::int64_t width = 128;  // of keys and of values
 constexpr std::int64_t key_heads = 16;
@@ -202,14 +203,17 @@ void measure_decoding() {
 }
 
 void measure_prompts() {
-  std::printf("\n%-9s %-5s %10s %22s\n", "sequences", "rows", "us", "as short steps are, us");
+  std::printf("\n%-9s %-5s %8s %8s %8s %8s, us\n", "sequences", "rows", "chosen", "narrow", "wide",
+              "as short");
   for (const auto& [sequences, rows] :
-       {std::pair{1, 16}, {1, 64}, {1, 1024}, {1, 8192}, {4, 2048}}) {
+       {std::pair{1, 16}, {1, 64}, {1, 1024}, {2, 1024}, {8, 1024}, {1, 8192}, {4, 2048}}) {
     const Steps steps(std::vector<Sequence>(static_cast<std::size_t>(sequences),
                                             {.count = rows, .certain = rows}),
                       2);
-    std::printf("%-9d %-5d %10.1f %22.1f\n", sequences, rows, time_of(steps, 4, {}),
-                time_of(steps, 4, {.no_prompts = true}));
+    std::printf("%-9d %-5d %8.1f", sequences, rows, time_of(steps, 4, {}));
+    for (const auto form : {PromptForm::narrow, PromptForm::wide, PromptForm::as_short})
+      std::printf(" %8.1f", time_of(steps, 4, {.prompt = form}));
+    std::printf("\n");
   }
 }
 

@@ -29,14 +29,16 @@ NO_SPILLS = [
     r"grouped_kernel<.*, 128, 1>",
     *("combine", "count_pairs", "count_pieces", "scatter_pairs", "write_pieces", "sort_by_label"),
     *("multiply", "multiply_bulk<.*>", "shrink", "shrink_all<.*>", "expand"),
-    *("activate", "route_rows", "norm_and_route_rows", "recur_prompt"),
+    *("activate", "route_rows", "norm_and_route_rows", "recur_prompt<.*>"),
     r"attend_few<FewShape<(128, 128|192, 128|256, 256), (8|16)> >",
     r"attend_tiles<Shape<(64, 64|128, 128|192, 128), false> >",
 ]
 
 # Kernels that rules above name and that spill, with the most bytes: two scales and zero points a row
-# leave no registers for the last of a thread's addresses, which are loaded again once a tile.
+# leave no registers for the last of a thread's addresses, which are loaded again once a tile; of 512
+# threads that keep states, some are loaded again once a page.
 MAY_SPILL = {
+    "recur_prompt<Prompt<4> >": 24,
     "grouped_kernel<TileShape<CodedWeights<ExpertFormat3>, 2, 2, false, true>, 16, 2>": 8,
     "grouped_kernel<TileShape<CodedWeights<ExpertFormat4>, 2, 2, false, true>, 16, 2>": 24,
 }

@@ -560,22 +560,27 @@ TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
 
 TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
   Numbers numbers(8);
-  constexpr std::int64_t max_rows = 200;
-  Sizes sizes{.rows = 0, .in = 2048, .out = 512, .w_rows_per_head = 512};
-  const DeviceWeight w = on_device(numbers, WeightKind::bf16, 512, 2048);
-  const TwinRows x(numbers, DType::bf16, max_rows, 2048, 0);
-  std::vector<std::byte> expected;
-  for (const std::int64_t rows : {max_rows, std::int64_t{1}, std::int64_t{20}, std::int64_t{65}}) {
-    sizes.rows = rows;
-    const TwinRows y(DType::f32, rows, 512, 0);
-    Linear product = call(x, w, sizes, y, false);
-    product.batch_invariant = true;
-    ASSERT_TRUE(multiply_by(kernels::cuda::cublaslt_batch_invariant_kernel, product))
-        << "not on this card";
-    finish();
-    const std::vector<std::byte> read = y.read_device();
-    if (rows == max_rows) expected = read;
-    ASSERT_TRUE(std::equal(read.begin(), read.end(), expected.begin())) << rows << " rows";
+  for (const auto& [in, out] :
+       {std::pair<std::int64_t, std::int64_t>{2048, 512}, {512, 2048}, {2048, 4352}, {4096, 264}}) {
+    constexpr std::int64_t max_rows = 1100;
+    Sizes sizes{.rows = 0, .in = in, .out = out, .w_rows_per_head = out};
+    const DeviceWeight w = on_device(numbers, WeightKind::bf16, out, in);
+    const TwinRows x(numbers, DType::bf16, max_rows, in, 0);
+    std::vector<std::byte> expected;
+    for (const std::int64_t rows :
+         {max_rows, std::int64_t{1}, std::int64_t{20}, std::int64_t{65}, std::int64_t{512}}) {
+      sizes.rows = rows;
+      const TwinRows y(DType::f32, rows, out, 0);
+      Linear product = call(x, w, sizes, y, false);
+      product.batch_invariant = true;
+      ASSERT_TRUE(multiply_by(kernels::cuda::cublaslt_batch_invariant_kernel, product))
+          << "not on this card";
+      finish();
+      const std::vector<std::byte> read = y.read_device();
+      if (rows == max_rows) expected = read;
+      ASSERT_TRUE(std::equal(read.begin(), read.end(), expected.begin()))
+          << rows << " rows of " << out << " x " << in;
+    }
   }
 }
 

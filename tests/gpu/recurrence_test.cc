@@ -181,6 +181,7 @@ constexpr kernels::RecurrenceTable of_launched{
 // and all that is kept, over decoding sequences next to prompts, some without rows, and padding.
 TEST(GpuFastRecurrence, EveryFormHasTheSameBits) {
   using kernels::cuda::DecodeForm;
+  using kernels::cuda::PromptForm;
   const Form& form = forms().back();
   ASSERT_TRUE(form.betas);
   constexpr std::int64_t length = 130;
@@ -191,8 +192,8 @@ TEST(GpuFastRecurrence, EveryFormHasTheSameBits) {
     std::vector<std::vector<float>> memories;
     for (const auto decode :
          {DecodeForm::helped, DecodeForm::loose, DecodeForm::halves, DecodeForm::whole}) {
-      for (const bool no_prompts : {false, true}) {
-        launched = {.decode = decode, .no_prompts = no_prompts};
+      for (const auto prompt : {PromptForm::narrow, PromptForm::wide, PromptForm::as_short}) {
+        launched = {.decode = decode, .prompt = prompt};
         Slots slots(mixer, form, 5, std::make_unique<GpuMachine>(of_launched));
         std::vector<Place> places = {{.slot = 3}, {.slot = 0}, {.slot = 4}, {.slot = 1}};
         Numbers numbers(71);

@@ -23,11 +23,18 @@ LINES = 2
 NOISES = 4
 ROUNDING = 2**-9  # relative, of bf16
 
+# Noise of bf16 turns a choice over now and then only, where it is narrow.
+MORE_NOISES = 24
+# A token that noise moves by more than this has been to another expert.
+MOST_MOVE = 1.0
+
 
 def draw(model: nn.Module, key: str, count: int = LINES, rounding: float = ROUNDING) -> list[dict[str, Any]]:
     """So many lines of `score`'s input with their reference."""
     lines = [scoring.score(model, _prompt(model, f"{key}/{i}")) for i in range(PROMPTS)]
-    lines.sort(key=lambda line: _move_by_rounding(model, line, rounding))
+    lines.sort(key=lambda line: _moves(model, line, rounding, NOISES).mean().item())
+    if rounding < ROUNDING:
+        lines.sort(key=lambda line: _moves(model, line, ROUNDING, MORE_NOISES).max().item() > MOST_MOVE)
     return [{"token_ids": line.token_ids, "token_logprobs": line.token_logprobs} for line in lines[:count]]
 
 
@@ -58,11 +65,11 @@ def _following(model: nn.Module, prompt: list[int]) -> list[int] | None:
     return rows[-1].argsort(descending=True, stable=True).tolist()
 
 
-def _move_by_rounding(model: nn.Module, line: scoring.Line, rounding: float) -> float:
-    """How far noise of that size on every module's output moves the line, in the mean."""
+def _moves(model: nn.Module, line: scoring.Line, rounding: float, noises: int) -> torch.Tensor:
+    """How far noise of that size on every module's output moves each token of the line, of one noise after another."""
     following = torch.tensor(line.token_ids[1:])[:, None]
     moves = []
-    for noise in range(NOISES):
+    for noise in range(noises):
         random = randoms.generator(f"decided/noise/{noise}")
 
         def disturb(_module: nn.Module, _args: Any, output: Any, random: Any = random) -> Any:
@@ -75,5 +82,5 @@ def _move_by_rounding(model: nn.Module, line: scoring.Line, rounding: float) -> 
         rows = scoring.logprob_rows(model, line.token_ids)
         for hook in hooks:
             hook.remove()
-        moves.append((rows[:-1].gather(1, following) - line.rows[:-1].gather(1, following)).abs().mean().item())
-    return sum(moves) / len(moves)
+        moves.append((rows[:-1].gather(1, following) - line.rows[:-1].gather(1, following)).abs())
+    return torch.stack(moves)

@@ -105,8 +105,8 @@ bool describe(const Functions& library, const Matrices& matrices,
                             &matrices.head_stride, sizeof matrices.head_stride) == 0;
 }
 
-// A batch-invariant product is computed in pieces of this many rows and a remainder, all with the
-// algorithm that the library has for a full piece: the same tiles, the same order of sums.
+// A batch-invariant product of any number of rows is computed by the algorithm that the library has
+// for this many: the same tiles, the same order of sums.
 constexpr std::int64_t rows_of_one_order = 64;
 
 bool describe_rows(const Functions& library, const Shape& shape, std::int64_t rows,
@@ -171,14 +171,19 @@ void find_algorithm(const Functions& library, cublasLtHandle_t handle, const Sha
   found.algorithm = result.algo;
   found.possible = true;
   if (!shape.one_order) return;
-  // If any remainder is refused, other kernels compute all rows.
-  for (std::int64_t rest = 1; rest <= rows_of_one_order && found.possible; ++rest) {
-    found.possible = describe_rows(library, shape, rest, found) &&
-                     library.check_algorithm(handle, &found.product, &found.w, &found.x, &found.y,
-                                             &found.y, &found.algorithm, &result) == 0 &&
-                     result.workspaceSize == 0;
+  const auto takes = [&](std::int64_t some) {
+    return describe_rows(library, shape, some, found) &&
+           library.check_algorithm(handle, &found.product, &found.w, &found.x, &found.y, &found.y,
+                                   &found.algorithm, &result) == 0 &&
+           result.workspaceSize == 0;
+  };
+  // If any small number of rows is refused, other kernels compute all products. More rows that are
+  // refused are computed in pieces.
+  if (shape.rows <= rows_of_one_order) {
+    for (std::int64_t some = 1; some <= rows_of_one_order && found.possible; ++some)
+      found.possible = takes(some);
   }
-  found.possible = found.possible && describe_rows(library, shape, shape.rows, found);
+  found.possible = found.possible && takes(shape.rows);
 }
 
 std::int64_t number_bytes(const Linear& p) { return bits(p.x_type) / 8; }
@@ -230,10 +235,10 @@ bool has_no_work(const Linear& p, bool transposed) {
   return p.rows <= 0 || p.heads <= 0 || (p.out <= 0 && !transposed);
 }
 
-// The rows from `first` on that one call computes.
-Linear piece(const Linear& p, std::int64_t first) {
+// Some rows of a product.
+Linear piece(const Linear& p, std::int64_t first, std::int64_t rows) {
   Linear part = p;
-  part.rows = p.batch_invariant ? std::min(rows_of_one_order, p.rows - first) : p.rows;
+  part.rows = rows;
   part.x = static_cast<const std::byte*>(p.x) + first * p.x_stride * number_bytes(p);
   part.y += first * p.y_stride;
   return part;
@@ -257,17 +262,22 @@ class CublasLt final : public MatmulLibrary {
     if (has_no_work(p, transposed)) return true;
     if (p.out <= 0 || (p.batch_invariant && !suits_one_order(p))) return false;
     const std::lock_guard lock(mutex_);
-    return find(shape_of(piece(p, 0), transposed)).possible;
+    const std::int64_t rows = p.batch_invariant ? std::min(rows_of_one_order, p.rows) : p.rows;
+    return find(shape_of(piece(p, 0, rows), transposed)).possible;
   }
 
   void multiply(const Linear& p, bool transposed, StreamHandle stream) override {
     if (has_no_work(p, transposed)) return;
     const std::lock_guard lock(mutex_);
     for (std::int64_t first = 0; first < p.rows;) {
-      const Linear part = piece(p, first);
-      Product& product = find(shape_of(part, transposed));
-      MOTLEY_CHECK(product.possible, "an algorithm for the first piece is one for its rest");
-      const cublasStatus_t status = run(product, part, stream);
+      Linear part = piece(p, first, p.rows - first);
+      Product* product = &find(shape_of(part, transposed));
+      if (!product->possible && p.batch_invariant) {
+        part = piece(p, first, std::min(rows_of_one_order, part.rows));
+        product = &find(shape_of(part, transposed));
+      }
+      MOTLEY_CHECK(product->possible, "an algorithm for rows that are supported");
+      const cublasStatus_t status = run(*product, part, stream);
       if (status != CUBLAS_STATUS_SUCCESS)
         device_of(stream).keep(library_error("multiply", status));
       first += part.rows;

@@ -67,6 +67,19 @@ struct SequenceChannels {
   }
 };
 
+// Of inputs in float32, the CPU's bits.
+template <class Kept>
+struct Arithmetic {
+  __device__ static float add_product(float sum, float a, float b) { return sum + a * b; }
+  __device__ static float silu(float x) { return x * sigmoid(x); }
+};
+// Of inputs that are rounded to bf16, far more bits than these have, in a third of the time.
+template <>
+struct Arithmetic<bf16> {
+  __device__ static float add_product(float sum, float a, float b) { return __fmaf_rn(a, b, sum); }
+  __device__ static float silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
+};
+
 // A filter of up to `window` taps; those that there are stand at its end. That of several channels
 // has them all.
 template <class Kept, int window, int count>
@@ -118,10 +131,18 @@ struct Filter {
                       Inputs& inputs, const Write& write) const {
     const Convolve& p = channels.p;
     const SequenceStep& s = channels.s;
-    for (int r = from; r < to; r += batch) {
+    // The next batch is on its way while one is summed.
+    Channels<count> ahead[batch];
+    const auto fetch = [&](int first) {
 #pragma unroll
       for (int b = 0; b < batch; ++b)
-        inputs[window - 1 + b] = r + b < to ? channels.fresh(s.start + r + b) : Channels<count>{};
+        ahead[b] = first + b < to ? channels.fresh(s.start + first + b) : Channels<count>{};
+    };
+    fetch(from);
+    for (int r = from; r < to; r += batch) {
+#pragma unroll
+      for (int b = 0; b < batch; ++b) inputs[window - 1 + b] = ahead[b];
+      fetch(r + batch);
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
         if (r + b >= to) break;
@@ -130,9 +151,10 @@ struct Filter {
         for (int c = 0; c < count; ++c) {
           float sum = 0;
 #pragma unroll
-          for (int i = 0; i < window; ++i) sum += inputs[b + i].at[c] * weights[i].at[c];
+          for (int i = 0; i < window; ++i)
+            sum = Arithmetic<Kept>::add_product(sum, inputs[b + i].at[c], weights[i].at[c]);
           if (p.bias != nullptr) sum += bias.at[c];
-          if (p.silu) sum *= sigmoid(sum);
+          if (p.silu) sum = Arithmetic<Kept>::silu(sum);
           results.at[c] = sum;
         }
         write(s.row + r + b, results);

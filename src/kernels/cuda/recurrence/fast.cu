@@ -10,6 +10,8 @@ namespace motley::kernels::cuda {
 namespace {
 
 using fast::Decode;
+using NarrowPrompt = fast::Prompt<2>;
+using WidePrompt = fast::Prompt<4>;
 
 constexpr unsigned store_threads = 256;
 
@@ -66,6 +68,31 @@ void launch_decode(const Recur& p, DecodeForm form, int max_rows, StreamHandle s
   }
 }
 
+template <class Form>
+Result<void> allow_prompt() {
+  return allow_shared_memory("recur_prompt", fast::recur_prompt<Form>,
+                             sizeof(typename Form::Shared));
+}
+
+template <class Form>
+void launch_prompt(const Recur& p, int min_rows, StreamHandle stream) {
+  launch("recur_prompt", fast::recur_prompt<Form>,
+         {.grid = static_cast<unsigned>(p.value_heads * Form::parts),
+          .grid_y = static_cast<unsigned>(p.steps.rows.count),
+          .threads = Form::threads,
+          .shared_bytes = sizeof(typename Form::Shared)},
+         stream, p, min_rows);
+}
+
+// A prompt's pages follow each other, so narrow blocks are the fastest where each has a
+// multiprocessor. Otherwise the work of all counts, of which wide ones have less.
+PromptForm choose_prompt(const Recur& p, StreamHandle stream) {
+  const std::int64_t blocks = p.value_heads * NarrowPrompt::parts;
+  const bool one_round =
+      blocks * p.steps.rows.rows <= device_of(stream).multiprocessors() * most_rows(p.steps);
+  return one_round ? PromptForm::narrow : PromptForm::wide;
+}
+
 }  // namespace
 
 bool has_fast_recurrence(const RecurrenceShape& shape) {
@@ -74,32 +101,32 @@ bool has_fast_recurrence(const RecurrenceShape& shape) {
 }
 
 Result<void> prepare_recur_fast() {
-  return allow_shared_memory("recur_prompt", fast::recur_prompt, sizeof(fast::Prompt::Shared));
+  MOTLEY_TRY_VOID(allow_prompt<NarrowPrompt>());
+  return allow_prompt<WidePrompt>();
 }
 
 void recur_fast(const Recur& p, StreamHandle stream, const FastForms& forms) {
   constexpr auto most_decoded = static_cast<int>(most_short_rows);
   const DecodeForm decode = forms.decode.value_or(choose_decode(p));
+  const PromptForm prompt = forms.prompt.value_or(choose_prompt(p, stream));
+  const bool as_short = prompt == PromptForm::as_short;
   const bool only_short = log_has_room(p.steps);
-  const auto sequences = static_cast<unsigned>(p.steps.rows.count);
-  if (forms.no_prompts && !only_short) {
+  if (as_short && !only_short) {
     launch_decode(p, decode, static_cast<int>(most_rows(p.steps)), stream);
   } else {
     if (only_short || p.steps.rows.least_rows <= most_short_rows)
       launch_decode(p, decode, most_decoded, stream);
     if (only_short) return;
-    launch("recur_prompt", fast::recur_prompt,
-           {.grid = static_cast<unsigned>(p.value_heads * fast::Prompt::parts),
-            .grid_y = sequences,
-            .threads = fast::Prompt::threads,
-            .shared_bytes = sizeof(fast::Prompt::Shared)},
-           stream, p, most_decoded + 1);
+    if (prompt == PromptForm::narrow)
+      launch_prompt<NarrowPrompt>(p, most_decoded + 1, stream);
+    else
+      launch_prompt<WidePrompt>(p, most_decoded + 1, stream);
   }
   launch("recur_store", store_rows,
          {.grid = static_cast<unsigned>(std::min(most_rows(p.steps), most_kept_rows)),
-          .grid_y = sequences,
+          .grid_y = static_cast<unsigned>(p.steps.rows.count),
           .threads = store_threads},
-         stream, p, forms.no_prompts ? 1 : most_decoded + 1);
+         stream, p, as_short ? 1 : most_decoded + 1);
 }
 
 }  // namespace motley::kernels::cuda

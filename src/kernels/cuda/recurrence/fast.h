@@ -21,10 +21,14 @@ enum class DecodeForm : std::uint8_t {
   halves,  // four warps, 16 on a multiprocessor
   whole,   // eight warps: a block has all of a head
 };
-struct FastForms {
-  std::optional<DecodeForm> decode = std::nullopt;  // nothing: by the number of sequences
-  // Long steps in the form of short ones, for tests.
-  bool no_prompts = false;
+enum class PromptForm : std::uint8_t {
+  narrow,    // a block has 32 columns
+  wide,      // 64, which share what is made of a page once
+  as_short,  // long steps in the form of short ones, for tests
+};
+struct FastForms {  // nothing: by how much there is to do
+  std::optional<DecodeForm> decode = std::nullopt;
+  std::optional<PromptForm> prompt = std::nullopt;
 };
 void recur_fast(const Recur& params, StreamHandle stream, const FastForms& forms = {});
 Result<void> prepare_recur_fast();

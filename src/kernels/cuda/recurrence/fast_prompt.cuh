@@ -7,9 +7,10 @@
 
 namespace motley::kernels::cuda::fast {
 
+template <int of_columns>
 struct Prompt {
-  static constexpr int groups = 2;  // of columns, two warps each
-  static constexpr int pairs = 4;   // of helpers, and stages
+  static constexpr int groups = of_columns;  // two warps each
+  static constexpr int pairs = 4;            // of helpers, and stages
   static constexpr int warps = 2 * groups;
   static constexpr int threads = (warps + 2 * pairs) * 32;
   static constexpr int columns = groups * warp_columns;
@@ -42,9 +43,10 @@ __device__ inline void meet(std::uint64_t& bar, std::uint32_t parity) {
 }
 
 // Values of a page's new rows, in the block's columns.
+template <class Form>
 __device__ inline void load_values(const Head& at, const Page& page, int first_column,
-                                   float (&values)[page_rows][Prompt::value_pitch], int thread) {
-  constexpr int chunks = Prompt::columns / 4;
+                                   float (&values)[page_rows][Form::value_pitch], int thread) {
+  constexpr int chunks = Form::columns / 4;
   constexpr int rows_at_once = 64 / chunks;
   const int column = thread % chunks * 4;
   const float* const from = at.value(page.first) + first_column + column;
@@ -58,19 +60,20 @@ __device__ inline void load_values(const Head& at, const Page& page, int first_c
 
 // A pair's pages. The rows of its next page are on their way while it relates one; values are
 // copied, and arrive by themselves.
+template <class Form>
 __device__ inline void help_pages(const Head& at, int pages, int first_column,
-                                  Prompt::Shared& shared, int pair, int warp, int lane) {
+                                  typename Form::Shared& shared, int pair, int warp, int lane) {
   Stage& stage = shared.stage[pair];
-  Prompt::Barriers& barriers = shared.barriers;
+  auto& barriers = shared.barriers;
   const int thread = warp * 32 + lane;
   if (pair >= pages) return;
   FetchedRows<64> rows;
   rows.fetch(at, Page(at.s, pair), thread);
   std::uint32_t parity = 0;
-  for (int i = pair; i < pages; i += Prompt::pairs, parity ^= 1) {
+  for (int i = pair; i < pages; i += Form::pairs, parity ^= 1) {
     const Page page(at.s, i);
     if (i != pair) bar_wait(smem_addr(&barriers.empty[pair]), parity ^ 1);
-    load_values(at, page, first_column, shared.values[pair], thread);
+    load_values<Form>(at, page, first_column, shared.values[pair], thread);
     bar_arrive_after_copies(smem_addr(&barriers.full[pair]));
     if (page.old > 0) {
       load_log<64>(at, page, stage, thread);
@@ -79,7 +82,7 @@ __device__ inline void help_pages(const Head& at, int pages, int first_column,
     }
     rows.store(page, stage, thread);
     meet(barriers.loaded[pair], parity);
-    if (i + Prompt::pairs < pages) rows.fetch(at, Page(at.s, i + Prompt::pairs), thread);
+    if (i + Form::pairs < pages) rows.fetch(at, Page(at.s, i + Form::pairs), thread);
     relate(page, stage, shared.scratch[pair], warp, lane);
     bar_arrive(smem_addr(&barriers.full[pair]));
   }
@@ -122,8 +125,9 @@ __device__ inline void add_four(float (&to)[4], const float4& x) {
 }
 
 // What a warp of two knows where it works on a page.
+template <class Form>
 struct HalfWarps {
-  Prompt::Shared& shared;
+  typename Form::Shared& shared;
   int group;
   int half;
   int lane;
@@ -176,7 +180,8 @@ __device__ inline void solve_page(const Solve& solve, int t2, float (&errors)[2]
 
 // finish_page() of a page in the middle of a prompt, which is wholly new and certain: nothing of it
 // is in the log. What does not wait for the other half stands where the warp would wait.
-__device__ inline void finish_middle(const Head& at, const Page& page, const HalfWarps& warps,
+template <class Form>
+__device__ inline void finish_middle(const Head& at, const Page& page, const HalfWarps<Form>& warps,
                                      int column, HalfState& state, float (&keys)[2][4],
                                      float (&outs)[4]) {
   const Stage& stage = warps.shared.stage[warps.stage];
@@ -220,11 +225,12 @@ __device__ inline void finish_middle(const Head& at, const Page& page, const Hal
   if (page.first + page_rows == at.s.next_anchor) state.write(at, column, half, lane);
 }
 
-__global__ void __launch_bounds__(Prompt::threads, 1)
+template <class Form>
+__global__ void __launch_bounds__(Form::threads, 1)
     recur_prompt(const __grid_constant__ Recur p, int min_rows) {
   extern __shared__ __align__(16) unsigned char memory[];
-  auto& shared = *reinterpret_cast<Prompt::Shared*>(memory);
-  Prompt::Barriers& barriers = shared.barriers;
+  auto& shared = *reinterpret_cast<Form::Shared*>(memory);
+  auto& barriers = shared.barriers;
   launch_dependents();
   const SequenceStep s = sequence_step(p.steps, static_cast<int>(blockIdx.y));
   if (s.count < min_rows) {
@@ -234,38 +240,38 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, lane = thread % 32;
   if (thread == 0) {
-    for (int i = 0; i < Prompt::pairs; ++i) {
+    for (int i = 0; i < Form::pairs; ++i) {
       // Both helpers, and their copies.
       bar_init(smem_addr(&barriers.full[i]), 64 + 64);
-      bar_init(smem_addr(&barriers.empty[i]), Prompt::warps * 32);
+      bar_init(smem_addr(&barriers.empty[i]), Form::warps * 32);
       bar_init(smem_addr(&barriers.loaded[i]), 64);
     }
-    for (int i = 0; i < Prompt::groups; ++i) {
+    for (int i = 0; i < Form::groups; ++i) {
       bar_init(smem_addr(&barriers.keys[i]), 64);
       bar_init(smem_addr(&barriers.queries[i]), 64);
     }
     fence_bar_init();
   }
   __syncthreads();
-  const int part = static_cast<int>(blockIdx.x) % Prompt::parts;
-  const Head at(p, s, static_cast<int>(blockIdx.x) / Prompt::parts);
+  const int part = static_cast<int>(blockIdx.x) % Form::parts;
+  const Head at(p, s, static_cast<int>(blockIdx.x) / Form::parts);
   const int pages = pages_of(s);
-  if (warp >= Prompt::warps) {
+  if (warp >= Form::warps) {
     wait_for_previous_grid();
-    const int helper = warp - Prompt::warps;
-    help_pages(at, pages, part * Prompt::columns, shared, helper / 2, helper % 2, lane);
+    const int helper = warp - Form::warps;
+    help_pages<Form>(at, pages, part * Form::columns, shared, helper / 2, helper % 2, lane);
     return;
   }
 
   const int group = warp / 2, half = warp % 2;
-  const int column = part * Prompt::columns + group * warp_columns;
+  const int column = part * Form::columns + group * warp_columns;
   State<all_tiles / 2> state;
   state.read(at, column, half, lane);
   wait_for_previous_grid();
   std::uint32_t full_parity = 0;
   for (int i = 0; i < pages; ++i) {
     const Page page(s, i);
-    const int number = i % Prompt::pairs;
+    const int number = i % Form::pairs;
     const bool middle =
         page.old == 0 && page.rows == page_rows && page.first + page_rows <= s.next_anchor;
     Parts a[4][4];
@@ -278,14 +284,14 @@ __global__ void __launch_bounds__(Prompt::threads, 1)
       }
     }
     bar_wait(smem_addr(&barriers.full[number]), full_parity);
-    if (number == Prompt::pairs - 1) full_parity ^= 1;
+    if (number == Form::pairs - 1) full_parity ^= 1;
     const Stage& stage = shared.stage[number];
-    const HalfWarps warps{.shared = shared,
-                          .group = group,
-                          .half = half,
-                          .lane = lane,
-                          .stage = number,
-                          .parity = static_cast<std::uint32_t>(i % 2)};
+    const HalfWarps<Form> warps{.shared = shared,
+                                .group = group,
+                                .half = half,
+                                .lane = lane,
+                                .stage = number,
+                                .parity = static_cast<std::uint32_t>(i % 2)};
     float keys[2][4], outs[2][4];
     multiply_half(a, stage.k, half, lane, keys);
     warps.publish(0, keys[0]);
