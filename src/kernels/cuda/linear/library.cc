@@ -106,8 +106,9 @@ bool describe(const Functions& library, const Matrices& matrices,
 }
 
 // A batch-invariant product of any number of rows is computed by the algorithm that the library has
-// for this many: the same tiles, the same order of sums.
-constexpr std::int64_t rows_of_one_order = 64;
+// for this many: the same tiles, the same order of sums. Tiles for more rows make prompts faster,
+// those for fewer single rows.
+constexpr std::int64_t rows_of_one_order = 256;
 
 bool describe_rows(const Functions& library, const Shape& shape, std::int64_t rows,
                    Product& product) {
