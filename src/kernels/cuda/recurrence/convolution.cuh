@@ -131,18 +131,10 @@ struct Filter {
                       Inputs& inputs, const Write& write) const {
     const Convolve& p = channels.p;
     const SequenceStep& s = channels.s;
-    // The next batch is on its way while one is summed.
-    Channels<count> ahead[batch];
-    const auto fetch = [&](int first) {
-#pragma unroll
-      for (int b = 0; b < batch; ++b)
-        ahead[b] = first + b < to ? channels.fresh(s.start + first + b) : Channels<count>{};
-    };
-    fetch(from);
     for (int r = from; r < to; r += batch) {
 #pragma unroll
-      for (int b = 0; b < batch; ++b) inputs[window - 1 + b] = ahead[b];
-      fetch(r + batch);
+      for (int b = 0; b < batch; ++b)
+        inputs[window - 1 + b] = r + b < to ? channels.fresh(s.start + r + b) : Channels<count>{};
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
         if (r + b >= to) break;
