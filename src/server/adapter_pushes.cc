@@ -81,8 +81,7 @@ Result<void> AdapterPushes::check_before_body(const engine::AdapterSpec& spec) c
       return at_field(engine::version_conflict(spec.name, version), "expected_version");
   }
   const engine::Stats stats = with_.engine->stats();
-  // The other half is left for what is pushed.
-  if (2 * stats.adapter_pages_replaced > stats.adapter_pages)
+  if (stats.adapter_pages_replaced > stats.adapter_pages / old_versions_part)
     return Error(ErrorCode::busy,
                  cat("requests still use old versions that take ", stats.adapter_pages_replaced,
                      " of the ", stats.adapter_pages, " pages of --adapter-memory"),

@@ -28,6 +28,10 @@ std::string adapter_body(const engine::AdapterInfo& adapter);
 // checked is checked before a body is read.
 class AdapterPushes {
  public:
+  // Of the pages for adapters, old versions that requests still use may take this part before
+  // pushes have to wait.
+  static constexpr std::uint64_t old_versions_part = 2;
+
   struct Options {
     PushMemory::Options memory = {};
     std::optional<std::filesystem::path> root = {};  // of paths on the server

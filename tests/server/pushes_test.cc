@@ -418,6 +418,55 @@ TEST_F(Pushes, AreRefusedBeforeTheirBody) {
   EXPECT_EQ(asked.receive().status, 200);
 }
 
+TEST_F(Pushes, WaitWhileOldVersionsHoldTheMemory) {
+  TestServer server({.adapter_loading = true});
+  const auto answer_of = [&] {
+    Client client(server.port());
+    client.send(head_of_put("poet", 1000, "Expect: 100-continue\r\n"));
+    return client.receive_some();
+  };
+  server.engine().hold_old_versions(5);
+  EXPECT_THAT(answer_of(), HasSubstr("100 Continue"));
+  server.engine().hold_old_versions(6);
+  const std::string refused = answer_of();
+  EXPECT_THAT(refused, HasSubstr("HTTP/1.1 429"));
+  EXPECT_THAT(refused, HasSubstr("Retry-After"));
+}
+
+TEST_F(Pushes, AreRefusedWhereTheDiskIsFull) {
+  const TemporaryFolder disk;
+  TestServerOptions options = options_of(world_.engine());
+  options.push_memory = {.max_bytes = std::uint64_t{1} << 62, .folder = disk.path()};
+  const TestServer server(options);
+  Client client(server.port());
+  client.send(head_of_put("poet", std::size_t{1} << 61, "Expect: 100-continue\r\n"));
+  const Received refused = client.receive();
+  EXPECT_EQ(refused.status, 507);
+  EXPECT_EQ(refused.error("code"), "storage_full");
+  EXPECT_EQ(refused.body.find(disk.path().string()), std::string::npos) << refused.body;
+  expect_held(server, 0, 0);
+  // Without a folder it is memory that is missing.
+  options.push_memory.folder.clear();
+  const TestServer in_memory(options);
+  Client other(in_memory.port());
+  other.send(head_of_put("poet", std::size_t{1} << 61, "Expect: 100-continue\r\n"));
+  const Received short_of_memory = other.receive();
+  EXPECT_EQ(short_of_memory.status, 503);
+  EXPECT_TRUE(short_of_memory.headers.contains("retry-after"));
+}
+
+TEST_F(Pushes, MayBeAFileOnTheServer) {
+  const TemporaryFolder folder;
+  const std::string body = body_of("experts");
+  const std::filesystem::path path = folder.file("poet.safetensors", body);
+  const Received pushed =
+      server_.ask(put_path("poet", json::Object{{"path", path.string()}, {"version", "one"}}));
+  EXPECT_EQ(pushed.status, 200) << pushed.body;
+  EXPECT_EQ(text_at(pushed.json(), "version"), "one");
+  EXPECT_EQ(said(server_, "poet"), said_from_folder(server_, "experts"));
+  expect_held(server_, 1, body.size());
+}
+
 TEST_F(Pushes, KeysSeeTheirOwnAdapters) {
   TestServerOptions options = options_of(world_.engine());
   options.holders = R"([{"key": "k1", "name": "team", "adapters": ["team/*"]}])";

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "base/system/memory.h"
 #include "base/units.h"
 
 namespace motley {
@@ -28,6 +29,16 @@ int create_and_unlink(const std::filesystem::path& folder) {
     if (descriptor >= 0) ::unlink(path.c_str());
     return descriptor;
   }
+}
+
+// The kernel would grant more memory than there is, and kill the process when it is used.
+Result<void> fits_in_memory(std::uint64_t bytes) {
+  MOTLEY_TRY(const MachineMemory memory, machine_memory());
+  if (bytes <= memory.available) return {};
+  return Error(ErrorCode::out_of_memory,
+               cat(format_bytes(bytes), " do not fit into the ", format_bytes(memory.available),
+                   " that ", memory.bound, " leaves"),
+               {}, "try again when less memory is in use");
 }
 
 int open_unnamed(const std::filesystem::path& folder) {
@@ -55,22 +66,29 @@ UnnamedFile::~UnnamedFile() {
 }
 
 Error UnnamedFile::failure(std::string_view action, int error) const {
-  const std::string where = folder_.empty() ? std::string() : printable(folder_.native());
+  // Without the folder, which is not for clients to know.
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     if (folder_.empty())
-      return {ErrorCode::out_of_memory, "the host has no memory left", where,
+      return {ErrorCode::out_of_memory,
+              "the host has no memory left",
+              {},
               "try again when less memory is in use"};
-    return {ErrorCode::storage_full, "the disk is full", where, "free some space"};
+    return {ErrorCode::storage_full, "the disk for files is full", {}, "free some space"};
   }
   if (error == ENOMEM)
-    return {ErrorCode::out_of_memory, cat("no memory to ", action), where,
+    return {ErrorCode::out_of_memory,
+            cat("no memory to ", action),
+            {},
             "try again when less memory is in use"};
-  return {ErrorCode::io, cat("can't ", action, ": ", std::strerror(error)), where,
+  return {ErrorCode::io,
+          cat("can't ", action, ": ", std::strerror(error)),
+          {},
           "check the folder and try again"};
 }
 
 Result<void> UnnamedFile::reserve(std::uint64_t bytes) {
-  if (folder_.empty() || bytes == 0) return {};
+  if (bytes == 0) return {};
+  if (folder_.empty()) return fits_in_memory(bytes);
   int result = 0;
   do {
     result = ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));

@@ -22,8 +22,8 @@ class UnnamedFile {
   UnnamedFile& operator=(UnnamedFile&&) = delete;
   ~UnnamedFile();
 
-  // Takes this many bytes of the disk now, or fails with `storage_full`. In memory nothing is taken
-  // before it is written.
+  // Takes this many bytes of the disk now, or fails with `storage_full`. Of memory nothing is taken
+  // before it is written, but more than there is fails with `out_of_memory`.
   Result<void> reserve(std::uint64_t bytes);
   Result<void> write(std::span<const std::byte> bytes);
   Result<void> write(std::string_view text) { return write(std::as_bytes(std::span(text))); }

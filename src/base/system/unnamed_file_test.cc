@@ -41,6 +41,8 @@ TEST(UnnamedFile, RefusesMoreThanTheDiskHas) {
   const Result<void> reserved = file.reserve(std::uint64_t{1} << 62);
   ASSERT_FALSE(reserved.ok());
   EXPECT_EQ(reserved.error().code(), ErrorCode::storage_full);
+  UnnamedFile in_memory = UnnamedFile::create({}).value();
+  EXPECT_EQ(in_memory.reserve(std::uint64_t{1} << 62).error().code(), ErrorCode::out_of_memory);
 }
 
 TEST(UnnamedFile, HoldsTheCopyOfAFile) {

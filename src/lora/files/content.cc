@@ -89,10 +89,18 @@ Result<std::unique_ptr<AdapterContent>> AdapterContent::of(MappedFile file, std:
       new AdapterContent(std::move(name), std::move(config), std::move(tensors)));
 }
 
-Result<std::unique_ptr<AdapterContent>> AdapterContent::copy_of(const std::filesystem::path& folder,
+Result<std::unique_ptr<AdapterContent>> AdapterContent::copy_of(const std::filesystem::path& path,
                                                                 std::string name,
                                                                 const Copying& copying) {
-  MOTLEY_TRY(std::string config, read_adapter_config(folder, copying.rules.beneath));
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::missing) return no_such_path(path);
+  if (kind != PathKind::folder) {
+    MOTLEY_TRY(const OpenFile opened, OpenFile::open(path, copying.rules));
+    if (copying.take) MOTLEY_TRY_VOID(copying.take(opened.size()));
+    MOTLEY_TRY(MappedFile file, opened.load());
+    return of(std::move(file), std::move(name));
+  }
+  MOTLEY_TRY(std::string config, read_adapter_config(path, copying.rules.beneath));
   MOTLEY_TRY_VOID(check_config(config, config_name));
   const auto judge = [&](const tensor::SafetensorsHeader& header,
                          std::string_view) -> Result<void> {
@@ -101,7 +109,7 @@ Result<std::unique_ptr<AdapterContent>> AdapterContent::copy_of(const std::files
       bytes = std::max<std::uint64_t>(bytes, each.end);
     return copying.take ? copying.take(bytes) : Result<void>();
   };
-  MOTLEY_TRY(Checkpoint tensors, Checkpoint::open(folder, weights_stem, copying.rules, judge));
+  MOTLEY_TRY(Checkpoint tensors, Checkpoint::open(path, weights_stem, copying.rules, judge));
   return std::unique_ptr<AdapterContent>(
       new AdapterContent(std::move(name), std::move(config), std::move(tensors)));
 }

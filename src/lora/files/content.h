@@ -33,7 +33,8 @@ class AdapterContent {
     // Called with the bytes of each file before it is copied; may refuse.
     std::function<Result<void>(std::uint64_t bytes)> take = {};
   };
-  static Result<std::unique_ptr<AdapterContent>> copy_of(const std::filesystem::path& folder,
+  // `path` may also be a file as of() takes it.
+  static Result<std::unique_ptr<AdapterContent>> copy_of(const std::filesystem::path& path,
                                                          std::string name, const Copying& copying);
 
   const std::string& name() const { return name_; }

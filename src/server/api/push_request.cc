@@ -11,8 +11,6 @@
 namespace motley::server {
 namespace {
 
-constexpr std::size_t max_version_bytes = 128;
-
 Error wrong_field(std::string what, std::string_view field, std::string_view fix) {
   return {ErrorCode::invalid_argument, std::move(what), std::string(field), std::string(fix)};
 }

@@ -21,6 +21,7 @@ struct PushRequest {
 };
 
 inline constexpr std::size_t max_operation_id_bytes = 128;
+inline constexpr std::size_t max_version_bytes = 128;
 
 // Whether the body is JSON that names a path, and not the files.
 bool is_json(std::string_view content_type);
