@@ -42,6 +42,8 @@ Mapping mapping(ErrorCode code) {
       return {"unavailable", 1, 503};
     case ErrorCode::out_of_memory:
       return {"out_of_memory", 1, 503};
+    case ErrorCode::storage_full:
+      return {"storage_full", 1, 507};
     case ErrorCode::io:
       return {"io", 1, 500};
     case ErrorCode::internal:

@@ -23,6 +23,7 @@ enum class ErrorCode : std::uint8_t {
   not_implemented,   // promised by the contract, and not there yet
   unavailable,       // starting or shutting down
   out_of_memory,     // host, device, pages or disk
+  storage_full,      // a disk has no room for what a request sends
   io,                // the operating system reported an error
   internal,          // the work was lost for no reason in its input
   not_finite,        // a model's or an adapter's numbers overflow

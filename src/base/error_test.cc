@@ -35,6 +35,7 @@ const std::vector<Row>& contract() {
       {ErrorCode::not_implemented, "not_implemented", 2, 501},
       {ErrorCode::unavailable, "unavailable", 1, 503},
       {ErrorCode::out_of_memory, "out_of_memory", 1, 503},
+      {ErrorCode::storage_full, "storage_full", 1, 507},
       {ErrorCode::io, "io", 1, 500},
       {ErrorCode::internal, "internal", 1, 500},
       {ErrorCode::not_finite, "non_finite_logits", 1, 500},

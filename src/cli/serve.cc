@@ -80,7 +80,38 @@ struct Settings {
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root;
   std::uint64_t request_memory = serving::max_request_memory;
+  server::PushMemory::Options pushes;
 };
+
+// Nothing: the option is not given.
+Result<std::optional<std::uint64_t>> read_memory(const Arguments& arguments,
+                                                 std::string_view option) {
+  const std::string* const size = arguments.value(option);
+  if (size == nullptr) return std::optional<std::uint64_t>();
+  const auto read = parse_size(*size);
+  if (read.ok() && *read > 0) return std::optional(*read);
+  return Error(ErrorCode::invalid_argument, cat("not a size: ", quote(*size)), std::string(option),
+               "give bytes, or a number with K, M, G or T");
+}
+
+// What requests and pushed adapters may hold.
+Result<void> read_held_memory(const Arguments& arguments, Settings& settings) {
+  MOTLEY_TRY(auto requests, read_memory(arguments, "--request-memory"));
+  MOTLEY_TRY(auto pushes, read_memory(arguments, "--push-memory"));
+  if (const auto memory = machine_memory(); memory.ok()) {
+    if (!requests) requests = serving::default_request_memory(memory->total);
+    if (!pushes) pushes = serving::default_push_memory(memory->total);
+  }
+  settings.request_memory = requests.value_or(settings.request_memory);
+  settings.pushes.max_bytes = pushes.value_or(settings.pushes.max_bytes);
+  const std::string* const folder = arguments.value("--push-dir");
+  if (folder == nullptr) return {};
+  settings.pushes.folder = *folder;
+  // Whether files can be made there.
+  const auto file = UnnamedFile::create(*folder);
+  if (!file.ok()) return Error(file.error()).within("--push-dir");
+  return {};
+}
 
 Result<void> read_logprobs(const Arguments& arguments, Settings& settings) {
   constexpr int most = engine::max_prompt_logprobs;
@@ -151,15 +182,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
     settings.http.proxies.add(std::move(proxies));
   }
   settings.private_prefixes = arguments.has("--private-prefixes");
-  if (const std::string* const size = arguments.value("--request-memory")) {
-    const auto read = parse_size(*size);
-    if (!read.ok() || *read == 0)
-      return Error(ErrorCode::invalid_argument, cat("not a size: ", quote(*size)),
-                   "--request-memory", "give bytes, or a number with K, M, G or T");
-    settings.request_memory = *read;
-  } else if (const auto memory = machine_memory(); memory.ok()) {
-    settings.request_memory = serving::default_request_memory(memory->total);
-  }
+  MOTLEY_TRY_VOID(read_held_memory(arguments, settings));
   MOTLEY_TRY_VOID(read_logprobs(arguments, settings));
   settings.strict_fields = arguments.has("--strict-fields");
   settings.adapter_check = !arguments.has("--no-adapter-check");
@@ -353,6 +376,7 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
           .watchdog = watchdog,
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
+          .push_memory = settings.pushes,
           .adapter_loaded =
               [checker](const std::string& adapter) {
                 if (checker != nullptr) checker->add(adapter);
@@ -386,6 +410,9 @@ void warn_of_openness(const Settings& settings, const server::HttpServer& http) 
                  {{"host", settings.http.host},
                   {"effect", "every machine that can connect may use the server"},
                   {"advice", "give --api-key-file or --keys, or listen on 127.0.0.1"}});
+  if (settings.adapter_loading)
+    log::info("serve.pushes", {{"limit_bytes", settings.pushes.max_bytes},
+                               {"folder", settings.pushes.folder.native()}});
   if (settings.adapter_loading && !settings.adapter_root)
     log::warning("serve.adapters_from_anywhere",
                  {{"advice", "give --adapter-root where clients are not yourself"}});
@@ -494,6 +521,10 @@ Command serve_command() {
       {"--no-adapter-check", "",
        "does not try each loaded adapter on a short prompt, to warn of one that changes nothing"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
+      {"--push-memory", "SIZE",
+       "for the files of adapters that clients push (a quarter of memory)"},
+      {"--push-dir", "DIR",
+       "holds those files on this folder's disk, without names, and not in memory"},
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"},
       {"--keys", "F",
        "the same in JSON, with a name, a weight and the adapters of each key; see the guide"},

@@ -13,7 +13,8 @@ namespace {
 // A name that is taken or busy is no fault of the files: controllers ask for loads again and again.
 void log_failure(const std::string& name, const std::string& path, const Error& error) {
   const bool of_name = error.code() == ErrorCode::invalid_argument ||
-                       error.code() == ErrorCode::busy || error.code() == ErrorCode::unavailable;
+                       error.code() == ErrorCode::busy || error.code() == ErrorCode::conflict ||
+                       error.code() == ErrorCode::unavailable;
   log::write(of_name ? log::Level::info : log::Level::warning, "adapter.failed",
              {{"adapter", name}, {"path", path}, {"reason", error.message()}});
 }

@@ -299,13 +299,44 @@ TEST(Engine, AnAnswerSaysWhichContentItIsMadeWith) {
   const std::string old_version = listed("a");
   EXPECT_EQ(version_with({{"a", 0.5F}}), old_version);
   const std::string both = version_with({{"b", 1}, {"a", 1}});
-  EXPECT_TRUE(both == cat(old_version, ",", listed("b")) ||
-              both == cat(listed("b"), ",", old_version))
-      << both;
+  EXPECT_EQ(both, cat(listed("b"), ",", old_version));
   world.store.put("a", 1, 2);
   ASSERT_TRUE(world.load("a", true).ok());
   EXPECT_EQ(version_with({{"a", 1}}), listed("a"));
   EXPECT_NE(listed("a"), old_version);
+}
+
+TEST(Engine, AVersionHasTheNameThatItsMakerGaveIt) {
+  EngineWorld world;
+  world.store.put("a", 1, 1);
+  const auto load = [&](AdapterSpec spec) {
+    spec.name = spec.path = "a";
+    std::promise<Result<void>> answer;
+    world.engine->load_adapter(spec, true,
+                               [&](Result<void> result) { answer.set_value(std::move(result)); });
+    return motley::test::get(answer, "the load is answered");
+  };
+  const auto version_of_an_answer = [&] {
+    const auto sink = std::make_shared<WaitingSink>();
+    const Request request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 2};
+    EXPECT_TRUE(world.engine->submit(request, sink).ok());
+    return sink->wait().start->adapter_version;
+  };
+  ASSERT_TRUE(load({.version = "step-1", .expected_version = ""}).ok());
+  EXPECT_EQ(world.engine->adapter("a")->version, "step-1");
+  EXPECT_EQ(version_of_an_answer(), "step-1");
+  // The same content under another name.
+  ASSERT_TRUE(load({.version = "step-2", .expected_version = "step-1"}).ok());
+  EXPECT_EQ(version_of_an_answer(), "step-2");
+  for (const char* const wrong : {"", "step-1", "step"}) {
+    const Result<void> refused = load({.version = "step-3", .expected_version = wrong});
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_EQ(refused.error().code(), ErrorCode::conflict);
+    EXPECT_NE(refused.error().message().find("its version is 'step-2' now"), std::string::npos);
+  }
+  EXPECT_EQ(version_of_an_answer(), "step-2");
+  ASSERT_TRUE(load({}).ok());
+  EXPECT_EQ(version_of_an_answer().size(), 32U) << "the content's";
 }
 
 TEST(Engine, PublishesWhatChangesOfEachAdapter) {

@@ -385,7 +385,12 @@ class FakeStore final : public AdapterStore {
   }
   Usage usage() const override {
     const lora::Pool::Usage usage = pool_->usage();
-    return {usage.pages, usage.free_pages, usage.pinned_pages, usage.page_bytes, usage.evictions};
+    return {.pages = usage.pages,
+            .free_pages = usage.free_pages,
+            .pinned_pages = usage.pinned_pages,
+            .replaced_pages = usage.replaced_pages,
+            .page_bytes = usage.page_bytes,
+            .evictions = usage.evictions};
   }
 
   // Runs the jobs that have begun, or the first of them.

@@ -13,6 +13,7 @@
 #include "base/system/files.h"
 #include "base/units.h"
 #include "engine/requests/event_queue.h"
+#include "server/adapter_pushes.h"
 #include "server/api/adapter_request.h"
 #include "server/api/fields/field_limits.h"
 #include "server/api/request_body.h"
@@ -127,6 +128,17 @@ std::vector<Bound> request_bounds() {
            " of the memory that may be used; ", part(MemoryBudget::client_part),
            " from one address; ", reserve_of(MemoryBudget::reserved_part)),
        "`--request-memory`", "429, with the figures"},
+      {"files of pushed adapters, with those that are coming",
+       cat(part(total / serving::default_push_memory(total)), " of the memory that may be used"),
+       "`--push-memory`", "413 for more than that, 429 with `Retry-After` where others hold it"},
+      {"adapter memory of old versions that requests still use",
+       part(AdapterPushes::old_versions_part), "", "429 with `Retry-After` for a push"},
+      {"`version` of a push", cat(max_version_bytes, " bytes"), "", "400"},
+      {"`operation_id` of a push", cat(max_operation_id_bytes, " bytes"), "", "400"},
+      {"answers that are repeated for an `operation_id`",
+       cat(PushOperations::max_answers, ", each of at most ",
+           bytes(PushOperations::max_answer_bytes)),
+       "", "an older push that comes again is done again"},
       {"events of an answer that is not streamed, and not taken yet",
        bytes(engine::EventQueue::default_max_bytes), "", "an error"},
   };

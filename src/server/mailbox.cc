@@ -7,7 +7,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "base/system/out_of_memory.h"
-#include "server/handover.h"
+#include "server/async/handover.h"
 
 namespace motley::server {
 

@@ -7,6 +7,7 @@
 
 #include "base/cat.h"
 #include "base/version.h"
+#include "server/api/adapter_state.h"
 #include "server/api/api_error.h"
 #include "server/api/messages/error.h"
 #include "server/api/suggestions.h"
@@ -43,12 +44,6 @@ std::string last_part(const std::string& path) {
   return whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
 }
 
-// In the states of adapters: an adapter that is nowhere in memory is absent, and loaded on request.
-std::string_view state_of(const engine::AdapterInfo& adapter) {
-  if (adapter.on_device) return "ready";
-  return adapter.state == engine::AdapterState::loading ? "loading" : "absent";
-}
-
 void add_adapter(json::Object& object, const engine::AdapterInfo& adapter) {
   object.add("version", adapter.version);
   object.add("state", state_of(adapter));
@@ -68,7 +63,10 @@ json::Object Service::model_object(std::string_view id, const engine::AdapterInf
   json::Object object{
       {"id", id}, {"object", "model"}, {"created", started_}, {"owned_by", "motley"}};
   // Of an adapter's path only the last part is shown.
-  object.add("root", adapter == nullptr ? base : last_part(adapter->path));
+  const auto root_of = [](const engine::AdapterInfo& of) {
+    return of.path.empty() ? of.name : last_part(of.path);
+  };
+  object.add("root", adapter == nullptr ? base : root_of(*adapter));
   object.add("parent", adapter == nullptr ? json::Value() : json::Value(base));
   object.add("max_model_len", options_.planner.prompts.max_sequence_tokens);
   if (adapter != nullptr) add_adapter(object, *adapter);

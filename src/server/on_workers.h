@@ -10,8 +10,8 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "base/system/out_of_memory.h"
+#include "server/async/handover.h"
 #include "server/fair_workers.h"
-#include "server/handover.h"
 #include "server/http/messages/exchange.h"
 
 namespace motley::server {

@@ -16,8 +16,8 @@
 #include "server/api/api_error.h"
 #include "server/api/request_body.h"
 #include "server/api/suggestions.h"
+#include "server/async/outcome_of.h"
 #include "server/generation.h"
-#include "server/handover.h"
 #include "server/http/wire/body_coding.h"
 #include "server/on_workers.h"
 #include "server/playground.h"
@@ -29,23 +29,8 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Starts an operation that reports once, from any thread, and waits for it on this executor.
-template <class Start>
-asio::awaitable<Result<void>> outcome_of(asio::any_io_executor executor, Start start) {
-  const auto handover = std::make_shared<Handover<Result<void>>>(executor);
-  start([handover](Result<void> result) { handover->give(std::move(result)); });
-  co_return co_await handover->take();
-}
-
 double seconds_of_the_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// Gives an adapter's error the field that names it or its folder.
-Error at_field(const Error& error, std::string_view field) {
-  if (error.where() == field) return error;
-  const std::string_view colon = error.where().empty() ? "" : ": ";
-  return {error.code(), cat(error.where(), colon, error.what()), std::string(field), error.fix()};
 }
 
 // Whether the error is about the name, rather than about the files at the path.
@@ -110,6 +95,12 @@ Result<void> check_adapter_name(const HttpHead& head, std::string_view name) {
                "choose a name that the key may use");
 }
 
+std::vector<std::string> base_names(const GenerationPlanner::Options& planner) {
+  std::vector<std::string> names = planner.aliases;
+  names.push_back(planner.base);
+  return names;
+}
+
 }  // namespace
 
 Service::Service(const text::ModelText& text, engine::Engine& engine, Options options)
@@ -125,7 +116,11 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
                planner_options(options_, limits_within(budget_.max_address_bytes()), engine_)),
       started_(std::time(nullptr)),
       shared_loads_(engine_, options_.adapter_loaded),
-      workers_({.threads = options_.workers}) {}
+      workers_({.threads = options_.workers}),
+      pushes_({.engine = &engine_, .loads = &shared_loads_, .workers = &workers_},
+              {.memory = options_.push_memory,
+               .root = options_.adapter_root,
+               .base_names = base_names(options_.planner)}) {}
 
 HttpResponse Service::live_response() { return json_response(R"({"status":"alive"})"); }
 
@@ -248,6 +243,7 @@ asio::awaitable<void> Service::metrics(Exchange& exchange) {
                                    .limit_bytes = budget_.max_bytes()});
   if (options_.http_stats) page += http_metrics(options_.http_stats());
   page += holder_metrics(holder_counts_.snapshot());
+  page += pushes_.metrics();
   page += process_metrics(options_.watchdog);
   co_await exchange.send(text_response("plain; version=0.0.4", std::move(page)));
 }

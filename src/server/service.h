@@ -14,6 +14,7 @@
 
 #include "base/system/watchdog.h"
 #include "engine/engine.h"
+#include "server/adapter_pushes.h"
 #include "server/api/api_keys.h"
 #include "server/api/fields/notices.h"
 #include "server/api/generation_plan.h"
@@ -41,6 +42,7 @@ class Service : public RouteHandlers {
     Watchdog* watchdog = nullptr;                // must outlive the service
     bool adapter_loading = false;
     std::optional<std::filesystem::path> adapter_root = {};
+    PushMemory::Options push_memory = {};
     int workers = 2;  // threads that parse, render and tokenise
     // Called with the name of each adapter that was loaded for a client; may be empty.
     std::function<void(const std::string&)> adapter_loaded = {};
@@ -109,6 +111,10 @@ class Service : public RouteHandlers {
   Answer count_tokens(Exchange& exchange);
   Answer load_adapter(Exchange& exchange);
   Answer unload_adapter(Exchange& exchange);
+  Answer list_adapters(Exchange& exchange);
+  Answer put_adapter(Exchange& exchange);
+  Answer get_adapter(Exchange& exchange);
+  Answer delete_adapter(Exchange& exchange);
 
   boost::asio::awaitable<Result<void>> decode(Exchange& exchange);
   Result<void> check_health() const;
@@ -146,6 +152,7 @@ class Service : public RouteHandlers {
   std::atomic<std::int64_t> answering_{0};
   SharedLoads shared_loads_;
   FairWorkers workers_;
+  AdapterPushes pushes_;
   IgnoredFieldsLog ignored_;
 };
 

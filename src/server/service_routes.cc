@@ -41,6 +41,20 @@ const RouteTable& Service::routes() {
           .for_operators()
           .with_body(max_adapter_request_bytes)
           .with_errors(adapter_error),
+      Route::get("/v1/adapters", handler<&Service::list_adapters>)
+          .with_exact_path()
+          .with_errors(adapter_error),
+      // How much may come is asked of the memory for it.
+      Route::put("/v1/adapters/{name}", handler<&Service::put_adapter>)
+          .for_operators()
+          .with_streamed_body(Route::any_body_bytes)
+          .with_errors(adapter_error),
+      Route::get("/v1/adapters/{name}", handler<&Service::get_adapter>)
+          .with_exact_path()
+          .with_errors(adapter_error),
+      Route::remove("/v1/adapters/{name}", handler<&Service::delete_adapter>)
+          .for_operators()
+          .with_errors(adapter_error),
   };
   // The other routes of Anthropic, which this server does not have: their 404 has its form, too.
   static constexpr RouteTable table(rows,

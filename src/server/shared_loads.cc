@@ -39,13 +39,14 @@ void SharedLoads::load_explicitly(const engine::AdapterSpec& spec, bool replace,
   });
   if (!begun.ok()) return done(std::move(begun));
   begun = within_memory([&] {
-    engine::load_and_log(engine_, spec, replace,
-                         [this, name = spec.name, done](Result<void> result) {
-                           if (result.ok() && loaded_)
-                             std::ignore = within_memory([&] { loaded_(name); });
-                           end_explicit(name);
-                           done(std::move(result));
-                         });
+    engine::load_and_log(
+        engine_, spec, replace,
+        [this, name = spec.name, pushed = spec.content != nullptr, done](Result<void> result) {
+          if (result.ok() && loaded_ && !pushed)
+            std::ignore = within_memory([&] { loaded_(name); });
+          end_explicit(name);
+          done(std::move(result));
+        });
   });
   if (begun.ok()) return;
   end_explicit(spec.name);

@@ -21,9 +21,9 @@ class SharedLoads {
   // How long the error of a load that failed is repeated, without reading the files again.
   static constexpr Duration pause = std::chrono::seconds(1);
 
-  // `loaded` is called once for each load, before its requests go on; may be empty. The engine must
-  // outlive this, and have been shut down before it is destroyed. The clock must outlive it; null:
-  // the steady clock.
+  // `loaded` is called once for each load from a folder, before its requests go on; may be empty.
+  // The engine must outlive this, and have been shut down before it is destroyed. The clock must
+  // outlive it; null: the steady clock.
   SharedLoads(engine::Engine& engine, std::function<void(const std::string&)> loaded,
               const Clock* clock = nullptr)
       : engine_(engine), loaded_(std::move(loaded)), clock_(clock_or_steady(clock)) {}

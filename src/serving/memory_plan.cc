@@ -213,4 +213,6 @@ std::uint64_t default_request_memory(std::uint64_t total) {
   return std::min(max_request_memory, total / host_parts);
 }
 
+std::uint64_t default_push_memory(std::uint64_t total) { return total / host_parts; }
+
 }  // namespace motley::serving

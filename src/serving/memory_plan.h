@@ -98,5 +98,7 @@ Result<void> check_max_model_len(std::optional<std::int64_t> asked, std::int64_t
 // may use `total` bytes.
 inline constexpr std::uint64_t max_request_memory = std::uint64_t{2} << 30;
 std::uint64_t default_request_memory(std::uint64_t total);
+// Bytes of pushed adapters' files that are held without --push-memory.
+std::uint64_t default_push_memory(std::uint64_t total);
 
 }  // namespace motley::serving

@@ -419,5 +419,7 @@ TEST(RequestMemory, IsAQuarterOfASmallLimit) {
   EXPECT_EQ(default_request_memory(gib), gib / 4);
 }
 
+TEST(PushMemory, IsAQuarterOfTheMemory) { EXPECT_EQ(default_push_memory(64 * gib), 16 * gib); }
+
 }  // namespace
 }  // namespace motley::serving

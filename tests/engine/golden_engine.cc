@@ -62,14 +62,14 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                  .pool = pool_.get(),
                                  .host_pool = host_pool_.get(),
                                  .source = source});
-  engine_ = engine::Engine::create({.executor = executor_.get(),
-                                    .samplers = samplers_.get(),
-                                    .adapters = store_.get(),
-                                    .clock = &clock_},
-                                   {.adapter_patience = std::chrono::milliseconds(5),
-                                    .prefix_cache = options.prefix_cache,
-                                    .snapshot_interval = options.snapshot_interval,
-                                    .validate = true});
+  engine_ = engine::Replica::create({.executor = executor_.get(),
+                                     .samplers = samplers_.get(),
+                                     .adapters = store_.get(),
+                                     .clock = &clock_},
+                                    {.adapter_patience = std::chrono::milliseconds(5),
+                                     .prefix_cache = options.prefix_cache,
+                                     .snapshot_interval = options.snapshot_interval,
+                                     .validate = true});
 }
 
 std::filesystem::path GoldenEngine::path_of(const std::string& adapter) const {

@@ -12,6 +12,7 @@
 #include "base/test_waits.h"
 #include "engine/engine.h"
 #include "engine/execution/runner_executor.h"
+#include "engine/replica.h"
 #include "engine/residency/pool_store.h"
 #include "engine/sampling/sampler_maker.h"
 #include "score/golden_model.h"
@@ -94,7 +95,7 @@ class GoldenEngine {
   GoldenEngine(score_tests::GoldenModel& golden, const Options& options);
   ~GoldenEngine() { engine_.reset(); }
 
-  engine::Engine& engine() { return *engine_; }
+  engine::Replica& engine() { return *engine_; }
   lora::Pool& pool() { return *pool_; }
   // How often an adapter's files were read.
   int reads() const { return reads_; }
@@ -117,7 +118,7 @@ class GoldenEngine {
   std::unique_ptr<engine::RunnerExecutor> executor_;
   std::atomic<int> reads_{0};
   std::unique_ptr<engine::PoolStore> store_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<engine::Replica> engine_;
 };
 
 // The greedy continuation of a case.

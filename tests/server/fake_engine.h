@@ -59,6 +59,11 @@ class FakeEngine : public engine::Engine {
     }
     changed_.notify_all();
   }
+  // Pages of ten for adapters that old versions hold.
+  void hold_old_versions(std::uint64_t pages) {
+    const std::lock_guard lock(mutex_);
+    old_pages_ = pages;
+  }
   void refuse(Error error) {
     const std::lock_guard lock(mutex_);
     refusal_ = std::move(error);
@@ -188,6 +193,9 @@ class FakeEngine : public engine::Engine {
     stats.kv_pages = 100;
     stats.kv_pages_used = 25;
     stats.adapters = adapters();
+    const std::lock_guard lock(mutex_);
+    stats.adapter_pages = 10;
+    stats.adapter_pages_replaced = old_pages_;
     return stats;
   }
   std::int64_t max_sequence_tokens() const override { return 1000; }
@@ -345,6 +353,7 @@ class FakeEngine : public engine::Engine {
   bool ending_ = false;
   std::vector<std::int32_t> said_;
   std::size_t hold_after_ = static_cast<std::size_t>(-1);
+  std::uint64_t old_pages_ = 0;
   std::optional<Error> refusal_;
   std::optional<Error> adapter_refusal_;
   std::optional<Error> failure_;

@@ -79,6 +79,7 @@ struct TestServerOptions {
   bool private_prefixes = false;
   std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> find_adapter = {};
   std::vector<std::string> aliases = {};  // of the base
+  PushMemory::Options push_memory = {};
 };
 
 // Whether it is true within a minute.
@@ -122,6 +123,7 @@ class TestServer {
                          .watchdog = options.watchdog,
                          .adapter_loading = options.adapter_loading,
                          .adapter_root = options.adapter_root,
+                         .push_memory = options.push_memory,
                          .find_adapter = options.find_adapter,
                          .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(

@@ -18,6 +18,7 @@
 
 #include "base/cat.h"
 #include "base/system/memory.h"
+#include "base/system/unnamed_file.h"
 #include "base/units.h"
 
 namespace motley {
@@ -168,6 +169,13 @@ Result<void> room_for_copy(std::size_t size, const std::filesystem::path& path) 
                printable(path.string()), "check that it is the right file, or free some memory");
 }
 
+Error shortened_file(std::size_t got, std::size_t size, const std::filesystem::path& path) {
+  return {ErrorCode::bad_file,
+          cat("the file ended after ", got, " of its ", size, " bytes while it was read"),
+          printable(path.string()),
+          "someone writes to it; write under another name and rename, then try again"};
+}
+
 // Everything up to the end of a file or a stream.
 Result<std::string> read_to_end(int descriptor, const std::filesystem::path& path,
                                 std::size_t max_bytes) {
@@ -204,12 +212,13 @@ Result<OpenFile> OpenFile::open(const std::filesystem::path& path, const FileRul
   MOTLEY_TRY_VOID(without_zero_byte(path));
   MOTLEY_TRY(Descriptor file, open_for_reading(path, rules.beneath));
   MOTLEY_TRY(const struct stat status, regular_file(file.get(), path));
-  return OpenFile(path, rules.access, file.release(), status);
+  return OpenFile(path, rules, file.release(), status);
 }
 
 OpenFile::OpenFile(OpenFile&& other) noexcept
     : path_(std::move(other.path_)),
       access_(other.access_),
+      copies_in_(std::move(other.copies_in_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       status_(other.status_) {}
 
@@ -228,6 +237,7 @@ Result<std::string> OpenFile::read_at(std::size_t offset, std::size_t bytes) con
 Result<MappedFile> OpenFile::load() const {
   if (size() == 0) return MappedFile(path_, nullptr, 0);
   const bool mapped = access_ == FileAccess::mapped;
+  if (!mapped && !copies_in_.empty()) return copy_to_disk();
   if (!mapped) MOTLEY_TRY_VOID(room_for_copy(size(), path_));
   void* const data =
       mapped ? ::mmap(nullptr, size(), PROT_READ, MAP_SHARED, descriptor_, 0)
@@ -242,10 +252,22 @@ Result<MappedFile> OpenFile::load() const {
   MOTLEY_TRY(const std::size_t got,
              read_some(descriptor_, path_, {static_cast<char*>(data), size()}, 0));
   if (got == size()) return opened;
-  return Error(ErrorCode::bad_file,
-               cat("the file ended after ", got, " of its ", size(), " bytes while it was read"),
-               printable(path_.string()),
-               "someone writes to it; write under another name and rename, then try again");
+  return shortened_file(got, size(), path_);
+}
+
+Result<MappedFile> OpenFile::copy_to_disk() const {
+  MOTLEY_TRY(UnnamedFile copy, UnnamedFile::create(copies_in_));
+  MOTLEY_TRY_VOID(copy.reserve(size()));
+  std::vector<char> piece(std::min(size(), std::size_t{1} << 20));
+  while (copy.size() < size()) {
+    const std::size_t wanted =
+        std::min(piece.size(), size() - static_cast<std::size_t>(copy.size()));
+    MOTLEY_TRY(const std::size_t got,
+               read_some(descriptor_, path_, {piece.data(), wanted}, copy.size()));
+    if (got < wanted) return shortened_file(copy.size() + got, size(), path_);
+    MOTLEY_TRY_VOID(copy.write(std::string_view(piece.data(), got)));
+  }
+  return std::move(copy).map(path_.native());
 }
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path, const FileRules& rules) {

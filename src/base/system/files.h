@@ -39,6 +39,8 @@ struct FileRules {
   // links. Empty: they may lie anywhere. What was opened is checked, not the path: between a check
   // of a path and its opening a link may change.
   std::filesystem::path beneath = {};
+  // Where copies lie: on the disk of this folder, without a name. Empty: in memory.
+  std::filesystem::path copies_in = {};
 };
 
 // A file in memory, read-only.
@@ -60,6 +62,7 @@ class MappedFile {
 
  private:
   friend class OpenFile;
+  friend class UnnamedFile;
   MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size)
       : path_(std::move(path)), data_(data), size_(size) {}
 
@@ -86,11 +89,18 @@ class OpenFile {
   Result<MappedFile> load() const;
 
  private:
-  OpenFile(std::filesystem::path path, FileAccess access, int descriptor, const struct stat& status)
-      : path_(std::move(path)), access_(access), descriptor_(descriptor), status_(status) {}
+  OpenFile(std::filesystem::path path, const FileRules& rules, int descriptor,
+           const struct stat& status)
+      : path_(std::move(path)),
+        access_(rules.access),
+        copies_in_(rules.copies_in),
+        descriptor_(descriptor),
+        status_(status) {}
+  Result<MappedFile> copy_to_disk() const;
 
   std::filesystem::path path_;
   FileAccess access_;
+  std::filesystem::path copies_in_;
   int descriptor_;
   struct stat status_;
 };

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "lora/files/load.h"
@@ -13,6 +15,12 @@ struct AdapterSpec {
   std::filesystem::path path;
   bool pinned = false;  // never evicted
   lora::LoadOptions load = {};
+  // Files that the server holds: every load reads these, never a folder. Null: those at the path.
+  std::shared_ptr<const lora::AdapterContent> content = {};
+  std::string version = {};  // as its maker names it; empty: the hash of the content
+  // The version that the load is to replace: with another one there it fails with `conflict`. An
+  // empty one: there must be no adapter of the name. Nothing: any.
+  std::optional<std::string> expected_version = {};
 };
 
 }  // namespace motley::engine

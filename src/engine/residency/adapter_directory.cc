@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "lora/files/content.h"
+
 namespace motley::engine {
 
 namespace {
@@ -11,9 +13,11 @@ AdapterInfo describe(const std::string& name, const AdapterEntry& entry) {
   if (entry.is<AdapterEntry::Loading>()) state = AdapterState::loading;
   if (entry.handle() != nullptr) state = AdapterState::ready;
   if (entry.unloading) state = AdapterState::closing;
+  const lora::AdapterContent* const content = entry.spec.content.get();
   return {.name = name,
           .path = entry.spec.path.string(),
-          .version = lora::to_string(entry.version),
+          .version = entry.version_name,
+          .checksum = content == nullptr ? std::string() : content->checksum(),
           .state = state,
           .pinned = entry.spec.pinned,
           .rank = entry.rank,

@@ -52,6 +52,7 @@ struct AdapterEntry {
 
   AdapterSpec spec;
   lora::ContentVersion version;
+  std::string version_name;  // for users: as its maker names it, or the content's in digits
   std::uint64_t pages = 0;
   int rank = 0;                           // the largest rank of its factors
   std::vector<std::string_view> modules;  // the kinds of maps that it changes

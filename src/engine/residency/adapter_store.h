@@ -55,6 +55,7 @@ class AdapterStore {
     std::uint64_t pages = 0;
     std::uint64_t free_pages = 0;
     std::uint64_t pinned_pages = 0;
+    std::uint64_t replaced_pages = 0;  // of these, of content that was replaced
     std::uint64_t page_bytes = 0;
     std::uint64_t evictions = 0;
     // Of all ranks: pinned so far, as the source of devices' pages.

@@ -20,7 +20,8 @@ Claim::Claim(Claim&& other) noexcept
       entries_(std::exchange(other.entries_, {})),
       resolved_(other.resolved_),
       begun_(other.begun_),
-      mix_(std::exchange(other.mix_, {})) {}
+      mix_(std::exchange(other.mix_, {})),
+      versions_(std::move(other.versions_)) {}
 
 Claim& Claim::operator=(Claim&& other) noexcept {
   std::swap(residency_, other.residency_);
@@ -28,6 +29,7 @@ Claim& Claim::operator=(Claim&& other) noexcept {
   std::swap(resolved_, other.resolved_);
   std::swap(begun_, other.begun_);
   std::swap(mix_, other.mix_);
+  std::swap(versions_, other.versions_);
   return *this;
 }
 
@@ -62,20 +64,18 @@ Result<void> Claim::resolve(std::span<const lora::ScaledAdapter> adapters) {
   std::vector<lora::Mix::Part> parts;
   for (std::size_t i = 0; i < adapters.size(); ++i)
     parts.push_back({.adapter = *entries_[i]->handle(), .scale = adapters[i].scale});
+  std::string versions;
+  for (const AdapterEntry* const entry : entries_)
+    versions += cat(versions.empty() ? "" : ",", entry->version_name);
   MOTLEY_TRY(mix_, lora::Mix::make(parts));
+  versions_ = std::move(versions);
   resolved_ = true;
   return {};
 }
 
-std::string Claim::versions() const {
-  std::string versions;
-  for (const lora::Mix::KeyPart& part : mix_.key())
-    versions += cat(versions.empty() ? "" : ",", lora::to_string(part.version));
-  return versions;
-}
-
 void Claim::unresolve() {
   mix_ = {};
+  versions_.clear();
   resolved_ = false;
 }
 
@@ -96,6 +96,7 @@ Claim Claim::again() const {
   if (begun_) claim.begin();
   claim.resolved_ = resolved_;
   claim.mix_ = mix_;
+  claim.versions_ = versions_;
   return claim;
 }
 

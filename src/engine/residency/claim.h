@@ -37,7 +37,7 @@ class Claim {
   Claim again() const;
   const lora::Mix& mix() const { return mix_; }
   // StartEvent::adapter_version, once resolved.
-  std::string versions() const;
+  const std::string& versions() const { return versions_; }
 
  private:
   friend class Residency;
@@ -49,6 +49,7 @@ class Claim {
   bool resolved_ = false;
   bool begun_ = false;
   lora::Mix mix_;
+  std::string versions_;
 };
 
 }  // namespace motley::engine

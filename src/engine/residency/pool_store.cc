@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/system/cpu.h"
 #include "base/system/out_of_memory.h"
+#include "lora/files/content.h"
 #include "lora/files/load.h"
 
 namespace motley::engine {
@@ -17,6 +18,11 @@ lora::Handle acquire_from(lora::Pool& pool, const std::string& name, lora::Conte
   auto handle = pool.acquire(name);
   if (!handle.ok() || (*handle)->version() != version) return {};
   return *std::move(handle);
+}
+
+// Of the files that a load reads.
+std::uint64_t bytes_of(const AdapterSpec& spec) {
+  return spec.content ? spec.content->bytes() : FailedReads::files_of(spec.path).bytes;
 }
 
 // Few, because they share processors with the steps' threads, and each uses host memory. At least
@@ -82,6 +88,7 @@ AdapterStore::Usage PoolStore::usage() const {
   Usage all{.pages = usage.pages,
             .free_pages = usage.free_pages,
             .pinned_pages = usage.pinned_pages,
+            .replaced_pages = usage.replaced_pages,
             .page_bytes = usage.page_bytes,
             .evictions = usage.evictions};
   // The rank with the least room decides.
@@ -185,8 +192,8 @@ class PoolStore::LoadPermit {
 std::optional<std::uint64_t> PoolStore::wait_for_memory(std::unique_lock<std::mutex>& held,
                                                         const Job& job) {
   held.unlock();
-  const Result<std::uint64_t> size = within_memory(
-      [&] { return is_resident(job) ? 0 : FailedReads::files_of(job.spec.path).bytes; });
+  const Result<std::uint64_t> size =
+      within_memory([&] { return is_resident(job) ? 0 : bytes_of(job.spec); });
   // If this runs out of memory, the load itself reports it.
   const std::uint64_t bytes = size.ok() ? *size : 0;
   held.lock();
@@ -241,15 +248,17 @@ Result<AdapterStore::Done> PoolStore::perform(const Job& job) {
   return job.task == Task::read ? read(job) : place(job);
 }
 
-Result<lora::Adapter> PoolStore::from_disk(const Job& job) const {
+Result<lora::Adapter> PoolStore::from_files(const Job& job) const {
+  if (job.spec.content) return lora::load_adapter(*job.spec.content, job.spec.load, *options_.base);
   if (options_.source) return options_.source(job.spec, *options_.base);
   return lora::load_adapter(job.spec.path, job.spec.load, *options_.base);
 }
 
-Result<lora::Adapter> PoolStore::again_from_disk(const Job& job) {
+Result<lora::Adapter> PoolStore::read_again(const Job& job) {
+  if (job.spec.content) return from_files(job);
   const FailedReads::Files files = FailedReads::files_of(job.spec.path);
   if (auto known = failed_reads_.find(job, files)) return *std::move(known);
-  Result<lora::Adapter> adapter = from_disk(job);
+  Result<lora::Adapter> adapter = from_files(job);
   if (adapter.ok() && adapter->version != job.version)
     adapter = Error(ErrorCode::bad_file, "its content is not what it was when it was loaded",
                     printable(job.spec.path.string()), "load it again in place");
@@ -260,7 +269,7 @@ Result<lora::Adapter> PoolStore::again_from_disk(const Job& job) {
 // Places the adapter at once if pages are free, so that the first request need not wait; evicts
 // none for it.
 Result<AdapterStore::Done> PoolStore::read(const Job& job) {
-  MOTLEY_TRY(const lora::Adapter adapter, from_disk(job));
+  MOTLEY_TRY(const lora::Adapter adapter, from_files(job));
   Done done{.version = adapter.version,
             .pages = most_pages(adapter),
             .rank = adapter.largest_rank,
@@ -291,7 +300,7 @@ Result<AdapterStore::Done> PoolStore::place(const Job& job) {
     in_host = acquire_from(*options_.host_pool, job.spec.name, job.version);
   std::optional<lora::Adapter> adapter;
   if (!in_host) {
-    MOTLEY_TRY(adapter, again_from_disk(job));
+    MOTLEY_TRY(adapter, read_again(job));
     if (options_.host_pool != nullptr) {
       // If it is too large for the host's pool, it goes directly to the device.
       if (auto handle = options_.host_pool->load(job.spec.name, *adapter); handle.ok())

@@ -84,9 +84,9 @@ class PoolStore final : public AdapterStore {
   Result<Done> perform(const Job& job);
   Result<Done> read(const Job& job);
   Result<Done> place(const Job& job);
-  Result<lora::Adapter> from_disk(const Job& job) const;
+  Result<lora::Adapter> from_files(const Job& job) const;
   // Reads it again, with the same content.
-  Result<lora::Adapter> again_from_disk(const Job& job);
+  Result<lora::Adapter> read_again(const Job& job);
 
   Options options_;
   FailedReads failed_reads_;

@@ -17,6 +17,13 @@ using Ready = AdapterEntry::Ready;
 using Closing = AdapterEntry::Closing;
 using Task = AdapterStore::Task;
 
+Error version_conflict(std::string_view name, std::string_view present) {
+  return {ErrorCode::conflict,
+          present.empty() ? std::string("there is no such adapter now")
+                          : cat("its version is ", quote(present), " now"),
+          cat("adapter ", quote(name)), "look at the present version, and push on top of it"};
+}
+
 AdapterEntry* Residency::find(std::string_view name) const {
   AdapterEntry* const found = entries_.find(name);
   return found == nullptr || found->unloading ? nullptr : found;
@@ -62,6 +69,7 @@ Result<void> Residency::try_load(const LoadJobs::Job& job) {
   if (known != nullptr && !job.replace)
     return Error(ErrorCode::invalid_argument, "it has already been loaded", where,
                  "unload it first, or replace it in place (load_inplace)");
+  MOTLEY_TRY_VOID(may_replace(spec));
   LoadJobs::Job counted = job;
   counted.is_new = known == nullptr;
   if (counted.is_new) MOTLEY_TRY_VOID(may_add(where));
@@ -76,11 +84,20 @@ Result<void> Residency::may_add(const std::string& where) const {
                "unload one, or start with a higher --max-adapters");
 }
 
+Result<void> Residency::may_replace(const AdapterSpec& spec) const {
+  if (!spec.expected_version) return {};
+  const AdapterEntry* const known = find(spec.name);
+  const std::string_view present = known == nullptr ? std::string_view() : known->version_name;
+  if (present == *spec.expected_version) return {};
+  return version_conflict(spec.name, present);
+}
+
 Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::Done& done) const {
   const std::string where = cat("adapter ", quote(spec.name));
   const AdapterEntry* const known = entries_.find(spec.name);
   if (known != nullptr && known->unloading)
     return Error(ErrorCode::busy, "it is being unloaded", where, "try again when that is done");
+  MOTLEY_TRY_VOID(may_replace(spec));
   if (limits_.rank > 0 && done.rank > limits_.rank)
     return Error(
         ErrorCode::unsupported,
@@ -126,6 +143,8 @@ Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   std::vector<std::string_view> modules = done.sites.projections();
   AdapterEntry* const known = entries_.find(spec.name);
   AdapterEntry& entry = known != nullptr ? *known : entries_.add(spec.name);
+  std::string version_name = spec.version.empty() ? lora::to_string(done.version) : spec.version;
+  spec.expected_version.reset();
   const bool pinned = spec.pinned;
   const bool was_pinned = entry.spec.pinned;
   leave_pinned(entry);
@@ -133,6 +152,7 @@ Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   if (entry.version != done.version) entry.state = Absent();
   entry.spec = std::move(spec);
   entry.version = done.version;
+  entry.version_name = std::move(version_name);
   entry.broken = false;
   entry.pages = done.pages;
   entry.rank = done.rank;

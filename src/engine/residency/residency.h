@@ -23,6 +23,9 @@
 
 namespace motley::engine {
 
+// Of a load that expects another version than the present one; empty: there is no such adapter.
+Error version_conflict(std::string_view name, std::string_view present);
+
 // Manages which adapters are resident. Never promises more pages than there are: a claim is granted
 // as a whole, and only if all its adapters fit beside those claimed, so that no two requests wait
 // for each other. Idle adapters are evicted as needed; if that is not enough, make_room() closes
@@ -113,6 +116,8 @@ class Residency {
   Result<void> try_unload(std::string_view name, const Answer& answer);
   // Whether there may be one more name.
   Result<void> may_add(const std::string& where) const;
+  // Whether the name has the version that the load expects.
+  Result<void> may_replace(const AdapterSpec& spec) const;
   // Places its bytes, or sets the error for its claims.
   void place(AdapterEntry& entry);
   // Whether an adapter that was read is accepted: its rank, and its pages beside pinned adapters.

@@ -238,6 +238,7 @@ void Scheduler::fill(Stats& stats) const {
   stats.adapter_pages = usage.pages;
   stats.adapter_pages_free = usage.free_pages;
   stats.adapter_pages_pinned = usage.pinned_pages;
+  stats.adapter_pages_replaced = usage.replaced_pages;
   stats.adapter_page_bytes = usage.page_bytes;
   stats.adapter_host_bytes = usage.host_bytes;
   stats.adapter_host_limit_bytes = usage.host_limit_bytes;

@@ -134,6 +134,8 @@ inline constexpr auto adapter_memory = std::to_array<EngineMetric>({
     {&Figures::adapter_pages_free, gauge, "motley_adapter_memory_pages_free", "Of these, free."},
     {&Figures::adapter_pages_pinned, gauge, "motley_adapter_memory_pages_pinned",
      "Of these, of adapters that something uses."},
+    {&Figures::adapter_pages_replaced, gauge, "motley_adapter_memory_pages_replaced",
+     "Of these, of content that was replaced and that requests still use."},
     {&Figures::adapter_page_bytes, gauge, "motley_adapter_page_bytes", "Bytes of such a page.", "",
      OverReplicas::max},
     {&Figures::adapter_host_bytes, gauge, "motley_adapter_host_memory_bytes",

@@ -92,7 +92,8 @@ enum class AdapterState : std::uint8_t {
 struct AdapterInfo {
   std::string name;
   std::string path;
-  std::string version;  // of its content
+  std::string version;   // as its maker names it, or of its content
+  std::string checksum;  // of a pushed one
   AdapterState state = AdapterState::absent;
   bool pinned = false;
   int rank = 0;                           // the largest of its factors
@@ -170,7 +171,8 @@ struct Figures {
   std::uint64_t adapter_evictions = 0;
   std::uint64_t adapter_pages = 0;
   std::uint64_t adapter_pages_free = 0;
-  std::uint64_t adapter_pages_pinned = 0;  // in use
+  std::uint64_t adapter_pages_pinned = 0;    // in use
+  std::uint64_t adapter_pages_replaced = 0;  // of these, of content that others have replaced
   std::uint64_t adapter_page_bytes = 0;
   // Of all ranks: pinned so far, as the source of devices' pages.
   std::uint64_t adapter_host_bytes = 0;

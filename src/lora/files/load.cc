@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/system/files.h"
 #include "lora/files/config/config.h"
+#include "lora/files/content.h"
 #include "lora/files/conventions/builder.h"
 #include "lora/files/conventions/gather.h"
 #include "lora/files/missing.h"
@@ -18,19 +19,12 @@ namespace motley::lora {
 
 namespace {
 
-constexpr std::string_view config_name = "adapter_config.json";
-constexpr std::string_view weights_stem = "adapter_model";
-constexpr std::size_t longest_config = 16 << 20;
+constexpr std::string_view weights_stem = AdapterContent::weights_stem;
+constexpr std::string_view config_name = AdapterContent::config_name;
 
 Result<Config> read_config(const std::filesystem::path& folder,
                            const std::filesystem::path& beneath = {}) {
-  const std::filesystem::path path = folder / config_name;
-  MOTLEY_TRY(const PathKind kind, path_kind(path));
-  if (kind == PathKind::missing) {
-    return Error(ErrorCode::bad_file, cat("no ", config_name), {},
-                 "give a folder with an adapter as PEFT saves it");
-  }
-  MOTLEY_TRY(const std::string text, read_text(path, longest_config, beneath));
+  MOTLEY_TRY(const std::string text, read_adapter_config(folder, beneath));
   return parse_adapter_config(text, config_name);
 }
 
@@ -70,12 +64,11 @@ std::string shortened(const std::vector<std::string>& names) {
              " more");
 }
 
-void note_what_says_nothing(const std::filesystem::path& folder, const Gathered& gathered) {
+void note_what_says_nothing(const std::string& path, const Gathered& gathered) {
   if (gathered.copies > 0)
-    log::info("adapter.copies_of_base", {{"path", folder.string()}, {"tensors", gathered.copies}});
+    log::info("adapter.copies_of_base", {{"path", path}, {"tensors", gathered.copies}});
   if (gathered.ignored.empty()) return;
-  log::info("adapter.tensors_ignored",
-            {{"path", folder.string()}, {"tensors", shortened(gathered.ignored)}});
+  log::info("adapter.tensors_ignored", {{"path", path}, {"tensors", shortened(gathered.ignored)}});
 }
 
 // Whether biases of adapted modules were trained but are missing in the file.
@@ -88,11 +81,9 @@ bool lost_biases(const Gathered& gathered, const Config& config, const BaseView&
 }
 
 // Reports what the configuration names and the file lacks.
-Result<void> check_missing(const std::filesystem::path& folder, const Missing& missing,
-                           bool partial) {
+Result<void> check_missing(const std::string& path, const Missing& missing, bool partial) {
   if (!missing.kinds.empty()) {
-    log::info("adapter.kinds_absent",
-              {{"path", folder.string()}, {"modules", shortened(missing.kinds)}});
+    log::info("adapter.kinds_absent", {{"path", path}, {"modules", shortened(missing.kinds)}});
   }
   if (missing.modules.empty()) return {};
   const std::string names = shortened(missing.modules);
@@ -103,31 +94,28 @@ Result<void> check_missing(const std::filesystem::path& folder, const Missing& m
                  "save the adapter whole, or give partial with it (NAME=PATH,partial): what is "
                  "missing is then taken as zero");
   }
-  log::warning(
-      "adapter.partial",
-      {{"path", folder.string()}, {"missing", missing.modules.size()}, {"modules", names}});
+  log::warning("adapter.partial",
+               {{"path", path}, {"missing", missing.modules.size()}, {"modules", names}});
   return {};
 }
 
-Result<Adapter> assemble(const std::filesystem::path& folder, const Config& config,
-                         const LoadOptions& options, const BaseView& base) {
-  const SiteIndex sites(base);
-  // Adapters are loaded while others are served, from files that may still be written.
-  FileRules rules(FileAccess::copied);
-  rules.beneath = options.beneath;
-  const auto judge = [&](const tensor::SafetensorsHeader& header, std::string_view) {
-    return judge_header(header, config, base, sites);
-  };
-  MOTLEY_TRY(const tensor::Checkpoint file,
-             tensor::Checkpoint::open(folder, weights_stem, rules, judge));
-  MOTLEY_TRY(const Gathered gathered, gather(file, config, base, sites));
+// Where an adapter's tensors are, and what the log calls that place.
+struct Tensors {
+  const tensor::Checkpoint& file;
+  std::string path;
+};
+
+Result<Adapter> assemble(const Tensors& tensors, const Config& config, const LoadOptions& options,
+                         const BaseView& base, const SiteIndex& sites) {
+  const std::string& path = tensors.path;
+  MOTLEY_TRY(const Gathered gathered, gather(tensors.file, config, base, sites));
   const Units& units = gathered.units;
   Builder builder(config, options, base, sites);
   MOTLEY_TRY_VOID(build_plain(builder, units));
   MOTLEY_TRY_VOID(build_row_parts(builder, units));
   MOTLEY_TRY_VOID(build_experts(builder, units));
   MOTLEY_TRY_VOID(
-      check_missing(folder, find_missing(units, builder.deltas, config, base), options.partial));
+      check_missing(path, find_missing(units, builder.deltas, config, base), options.partial));
 
   Adapter& adapter = builder.adapter;
   for (auto& [site, delta] : builder.deltas) {
@@ -135,10 +123,10 @@ Result<Adapter> assemble(const std::filesystem::path& folder, const Config& conf
       adapter.largest_rank = std::max(adapter.largest_rank, factors.rank);
     adapter.sites.push_back(std::move(delta));
   }
-  note_what_says_nothing(folder, gathered);
+  note_what_says_nothing(path, gathered);
   if (lost_biases(gathered, config, base)) {
     log::warning("adapter.biases_lost",
-                 {{"path", folder.string()},
+                 {{"path", path},
                   {"bias", "lora_only"},
                   {"note",
                    "the file has no biases: PEFT up to 0.20 trains them and does not save "
@@ -152,8 +140,34 @@ Result<Adapter> assemble(const std::filesystem::path& folder, const Config& conf
 Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& options,
                       const BaseView& base) {
   MOTLEY_TRY(const Config config, read_config(folder, options.beneath));
-  auto adapter = assemble(folder, config, options, base);
+  const SiteIndex sites(base);
+  // Adapters are loaded while others are served, from files that may still be written.
+  FileRules rules(FileAccess::copied);
+  rules.beneath = options.beneath;
+  const auto judge = [&](const tensor::SafetensorsHeader& header, std::string_view) {
+    return judge_header(header, config, base, sites);
+  };
+  const auto assembled = [&]() -> Result<Adapter> {
+    MOTLEY_TRY(const tensor::Checkpoint file,
+               tensor::Checkpoint::open(folder, weights_stem, rules, judge));
+    return assemble({file, folder.string()}, config, options, base, sites);
+  };
+  auto adapter = assembled();
   // Errors and results may stem from patterns that exceeded the budget.
+  MOTLEY_TRY_VOID(config.within_budget());
+  return adapter;
+}
+
+Result<Adapter> build(const AdapterContent& content, const LoadOptions& options,
+                      const BaseView& base) {
+  MOTLEY_TRY(const Config config, parse_adapter_config(content.config(), config_name));
+  const SiteIndex sites(base);
+  const auto assembled = [&]() -> Result<Adapter> {
+    for (const tensor::SafetensorsFile& file : content.tensors().files())
+      MOTLEY_TRY_VOID(judge_header(file.header(), config, base, sites));
+    return assemble({content.tensors(), content.name()}, config, options, base, sites);
+  };
+  auto adapter = assembled();
   MOTLEY_TRY_VOID(config.within_budget());
   return adapter;
 }
@@ -197,6 +211,24 @@ Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOpti
   auto adapter = build(folder, options, base);
   if (!adapter.ok()) return advised(std::move(adapter).error()).within(printable(folder.string()));
   return adapter;
+}
+
+Result<Adapter> load_adapter(const AdapterContent& content, const LoadOptions& options,
+                             const BaseView& base) {
+  auto adapter = build(content, options, base);
+  if (!adapter.ok()) return advised(std::move(adapter).error());
+  return adapter;
+}
+
+Result<std::string> read_adapter_config(const std::filesystem::path& folder,
+                                        const std::filesystem::path& beneath) {
+  const std::filesystem::path path = folder / config_name;
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::missing) {
+    return Error(ErrorCode::bad_file, cat("no ", config_name), {},
+                 "give a folder with an adapter as PEFT saves it");
+  }
+  return read_text(path, AdapterContent::max_config_bytes, beneath);
 }
 
 Result<void> check_files(const std::filesystem::path& folder) {

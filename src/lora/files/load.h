@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -9,6 +10,8 @@
 #include "lora/site.h"
 
 namespace motley::lora {
+
+class AdapterContent;
 
 // Order of the columns of a packed B: rank * E + expert, or expert * r + rank.
 enum class BColumns : std::uint8_t { automatic, rank_major, expert_major };
@@ -35,6 +38,14 @@ Result<Orientation> parse_orientation(std::string_view text);
 // damaged or contradicts itself or the base.
 Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
                              const BaseView& base);
+
+// The same of files that are in memory already.
+Result<Adapter> load_adapter(const AdapterContent& content, const LoadOptions& options,
+                             const BaseView& base);
+
+// The text of a folder's adapter_config.json; `beneath` as LoadOptions has it.
+Result<std::string> read_adapter_config(const std::filesystem::path& folder,
+                                        const std::filesystem::path& beneath = {});
 
 // Refuses a folder that load_adapter() would refuse over every base, as far as its configuration
 // and the first bytes of its weights tell. Reads no tensors.

@@ -320,6 +320,7 @@ void Pool::unpin(Resident* resident) {
   if (slot.state == State::closing) {
     changed_.notify_all();  // unload() waits, and frees it
   } else if (slot.replaced || !keeps_idle_) {
+    if (slot.replaced) replaced_pages_ -= slot.pages;
     free_locked(&slot);
   } else {
     begin_idle_locked(slot);
@@ -495,6 +496,7 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
     drop_name_locked(*other);
     const bool idle = other->resident.pins_.load() == 0;
     if (idle && other->state != State::closing) free_locked(other);
+    if (!idle && other->state != State::closing) replaced_pages_ += other->pages;
   }
   if (load.other_ranks != nullptr) slot.other_ranks = std::move(*load.other_ranks);
   for (const Handle& other : slot.other_ranks) slot.resident.other_ranks_.push_back(other.get());

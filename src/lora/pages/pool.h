@@ -148,6 +148,7 @@ class Pool {
     std::uint64_t pages = 0;  // that the pool may have
     std::uint64_t free_pages = 0;
     std::uint64_t pinned_pages = 0;
+    std::uint64_t replaced_pages = 0;   // of these, of content that others have replaced
     std::uint64_t committed_bytes = 0;  // allocated so far
     std::uint64_t page_bytes = 0;
     std::uint64_t evictions = 0;
@@ -279,6 +280,7 @@ class Pool {
   Slots slots_;
   Names names_;
   Count pinned_;
+  std::uint64_t replaced_pages_ = 0;  // of replaced adapters, all of which have handles
   Count idle_;
   Slot* idle_first_ = nullptr;
   Slot* idle_last_ = nullptr;

@@ -18,6 +18,7 @@ Pool::Usage Pool::usage() const {
   usage.adapters = static_cast<int>(slots_.size());
   usage.pinned_adapters = static_cast<int>(pinned_.adapters);
   usage.pinned_pages = pinned_.pages.front();
+  usage.replaced_pages = replaced_pages_;
   return usage;
 }
 
@@ -67,6 +68,10 @@ void Pool::check_invariants() const {
     MOTLEY_CHECK(pages == slot->pages, "an adapter counts its own pages");
   }
   MOTLEY_CHECK(pinned == pinned_ && idle == idle_, "adapters in use and idle ones are counted");
+  std::uint64_t replaced = 0;
+  for (const auto& [resident, slot] : slots_)
+    if (slot->replaced && slot->state == State::ready) replaced += slot->pages;
+  MOTLEY_CHECK(replaced == replaced_pages_, "pages of replaced adapters are counted");
   std::uint64_t free = 0;
   for (std::size_t page = 0; page < owner.size(); ++page) {
     MOTLEY_CHECK((owner[page] != nullptr) == taken_[page], "taken pages have an owner");

@@ -113,6 +113,12 @@ std::string_view flat_type_of(int status) {
 
 }  // namespace
 
+Error at_field(const Error& error, std::string_view field) {
+  if (error.where() == field) return error;
+  const std::string_view colon = error.where().empty() ? "" : ": ";
+  return {error.code(), cat(error.where(), colon, error.what()), std::string(field), error.fix()};
+}
+
 std::string error_body(const Error& error) {
   return json::write(json::Object{{"error", error_fields(error)}});
 }

@@ -21,6 +21,10 @@ HttpResponse openai_error(const Error& error, std::string_view request_id);
 // For the adapter routes: also with the flat fields of older clients, as vLLM names the types.
 HttpResponse adapter_error(const Error& error, std::string_view request_id);
 
+// The error with the request's field that it is about as its place; the message keeps the place
+// that it had, such as one in a file.
+Error at_field(const Error& error, std::string_view field);
+
 // Only the body, for streams that fail after they have begun.
 std::string error_body(const Error& error);
 

@@ -47,7 +47,7 @@ std::string ends_of_body(const serving::Transcript& transcript) {
 }
 
 std::string version_member(const serving::Transcript& transcript) {
-  const std::string& version = transcript.adapter_version();
+  const std::string version = transcript.adapter_version();
   return version.empty() ? "" : cat(",\"adapter_version\":", json::write(json::Value(version)));
 }
 

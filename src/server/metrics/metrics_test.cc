@@ -72,6 +72,7 @@ engine::Stats filled(std::uint64_t factor) {
   for (engine::RankStats& rank : all.ranks) set(rank.adapter_pages, rank.adapter_pages_free);
   set(all.snapshots, all.snapshots_used, all.host_snapshots, all.host_snapshots_used,
       all.snapshot_loads);
+  set(all.adapter_pages_replaced);
   return all;
 }
 

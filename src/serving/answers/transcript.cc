@@ -1,5 +1,6 @@
 #include "serving/answers/transcript.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/overloaded.h"
@@ -22,7 +23,7 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
                  [&](const engine::StartEvent& start) {
                    usage_at_start_.prompt_tokens += start.prompt_tokens;
                    usage_at_start_.cached_tokens += start.cached_tokens;
-                   add_version(start.adapter_version);
+                   add_versions(start.adapter_version);
                  },
                  [&](engine::PromptEvent& scores) { take_scores(prompt, std::move(scores)); },
                  [&](engine::TokenEvent& token) { update = take_token(prompt, std::move(token)); },
@@ -38,10 +39,14 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
   return update;
 }
 
-void Transcript::add_version(const std::string& version) {
-  if (version.empty() || adapter_version_.find(version) != std::string::npos) return;
-  if (!adapter_version_.empty()) adapter_version_ += ',';
-  adapter_version_ += version;
+// No version has a comma.
+void Transcript::add_versions(std::string_view versions) {
+  while (!versions.empty()) {
+    const std::size_t end = std::min(versions.find(','), versions.size());
+    const std::string_view version = versions.substr(0, end);
+    if (std::ranges::find(versions_, version) == versions_.end()) versions_.emplace_back(version);
+    versions.remove_prefix(std::min(end + 1, versions.size()));
+  }
 }
 
 std::optional<ChoiceUpdate> Transcript::take_token(std::size_t prompt, engine::TokenEvent token) {

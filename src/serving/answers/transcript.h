@@ -4,9 +4,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/cat.h"
 #include "engine/requests/event_queue.h"
 #include "serving/answers/choice_text.h"
 
@@ -48,7 +50,7 @@ class Transcript {
   // For prompts that have begun to run: available before usage() is final.
   const engine::Usage& usage_at_start() const { return usage_at_start_; }
   // StartEvent's; of prompts that began with different ones all of them, with commas between.
-  const std::string& adapter_version() const { return adapter_version_; }
+  std::string adapter_version() const { return join(versions_, ","); }
   // The engine's scores of the prompt's tokens so far.
   const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
 
@@ -65,7 +67,7 @@ class Transcript {
   std::optional<ChoiceUpdate> take_end(std::size_t prompt, const engine::ChoiceEvent& event);
   void take_scores(std::size_t prompt, engine::PromptEvent scores);
   void end_prompt(std::optional<Error> failure);
-  void add_version(const std::string& version);
+  void add_versions(std::string_view versions);
 
   std::unique_ptr<TextRules> rules_;  // at a fixed address, because choices refer to it
   std::size_t prompts_;
@@ -77,7 +79,7 @@ class Transcript {
   std::optional<Error> failure_;
   engine::Usage usage_;
   engine::Usage usage_at_start_;
-  std::string adapter_version_;
+  std::vector<std::string> versions_;  // of adapters, each once
 };
 
 }  // namespace motley::serving

@@ -161,6 +161,13 @@ Result<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path, cons
   return Checkpoint(std::move(files));
 }
 
+Result<Checkpoint> Checkpoint::of(MappedFile file) {
+  MOTLEY_TRY(SafetensorsFile read, SafetensorsFile::of(std::move(file)));
+  std::vector<SafetensorsFile> files;
+  files.push_back(std::move(read));
+  return Checkpoint(std::move(files));
+}
+
 Checkpoint::Checkpoint(std::vector<SafetensorsFile> files) : files_(std::move(files)) {
   for (const SafetensorsFile& file : files_) {
     for (const SafetensorsEntry& entry : file.header().entries) items_.push_back({&entry, &file});

@@ -37,6 +37,9 @@ class Checkpoint {
   static Result<Checkpoint> open_file(const std::filesystem::path& path,
                                       const FileRules& rules = {}, const HeaderJudge& judge = {});
 
+  // A single file that is in memory.
+  static Result<Checkpoint> of(MappedFile file);
+
   struct Item {
     const SafetensorsEntry* entry;
     const SafetensorsFile* file;

@@ -53,6 +53,9 @@ class SafetensorsFile {
   static Result<SafetensorsFile> open(const std::filesystem::path& path,
                                       const FileRules& rules = {}, const HeaderJudge& judge = {});
 
+  // Of a file that is in memory; its path is what messages call it.
+  static Result<SafetensorsFile> of(MappedFile file);
+
   const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
   std::uint64_t size() const { return file_.bytes().size(); }

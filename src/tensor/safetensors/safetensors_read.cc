@@ -246,6 +246,12 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path,
   return SafetensorsFile(std::move(file), std::move(header));
 }
 
+Result<SafetensorsFile> SafetensorsFile::of(MappedFile file) {
+  MOTLEY_TRY(SafetensorsHeader header,
+             parse_safetensors(file.bytes(), printable(file.path().native())));
+  return SafetensorsFile(std::move(file), std::move(header));
+}
+
 ConstTensor SafetensorsFile::tensor(const SafetensorsEntry& entry) const {
   return ConstTensor(file_.bytes().data() + entry.begin, entry.dtype, entry.shape);
 }

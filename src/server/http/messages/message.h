@@ -25,7 +25,9 @@ struct HttpHead {
   std::string authorization;
   std::string api_key;  // of X-Api-Key
   std::string content_encoding;
-  std::string origin;      // of the web page that a browser asks for
+  std::string content_type;
+  std::optional<std::uint64_t> content_length = {};  // nothing: not announced
+  std::string origin;                                // of the web page that a browser asks for
   std::string host;        // as the client names the server, "example.com:8000"
   bool forwarded = false;  // by a trusted proxy, which says for whom
   bool unix_socket = false;

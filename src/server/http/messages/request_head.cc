@@ -87,6 +87,8 @@ Result<RequestHead> parse_head(std::string_view bytes) {
   head.authorization = std::string(view(message[http::field::authorization]));
   head.api_key = std::string(view(message["X-Api-Key"]));
   head.content_encoding = std::string(view(message[http::field::content_encoding]));
+  head.content_type = std::string(view(message[http::field::content_type]));
+  if (const auto length = parser.content_length()) head.content_length = *length;
   head.origin = std::string(view(message[http::field::origin]));
   head.host = std::string(view(message[http::field::host]));
   parsed.forwarded = {.forwarded_for = joined(parser, "X-Forwarded-For"),

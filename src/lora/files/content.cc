@@ -1,0 +1,117 @@
+#include "lora/files/content.h"
+
+#include <algorithm>
+#include <atomic>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/sha256.h"
+#include "base/system/cpu.h"
+#include "lora/files/config/config.h"
+#include "lora/files/load.h"
+
+namespace motley::lora {
+namespace {
+
+using tensor::Checkpoint;
+
+// More threads would slow down the steps that run meanwhile.
+constexpr int max_threads = 8;
+constexpr std::uint64_t bytes_a_thread = 16 << 20;
+
+std::span<const std::byte> bytes_of(const Checkpoint::Item& item) {
+  return {item.tensor().bytes(), item.entry->end - item.entry->begin};
+}
+
+std::string checksum_of(const Checkpoint& tensors) {
+  const std::span<const Checkpoint::Item> items = tensors.items();
+  std::vector<Sha256::Digest> digests(items.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < items.size(); i = next++) {
+      Sha256 hash;
+      hash.add(bytes_of(items[i]));
+      digests[i] = hash.digest();
+    }
+  };
+  const auto wanted =
+      static_cast<int>(std::min<std::uint64_t>(tensors.file_bytes() / bytes_a_thread, max_threads));
+  std::vector<std::thread> threads;
+  for (int i = 1; i < std::min(wanted, usable_cpus()); ++i) {
+    try {
+      threads.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // those that are there do the work
+    }
+  }
+  work();
+  for (std::thread& each : threads) each.join();
+  Sha256 all;
+  for (const Sha256::Digest& each : digests) all.add(each);
+  return to_hex(all.digest());
+}
+
+// Whether a load would refuse it over every base.
+Result<void> check_config(std::string_view text, std::string_view where) {
+  MOTLEY_TRY(const Config config, parse_adapter_config(text, where));
+  return config.within_budget();
+}
+
+}  // namespace
+
+AdapterContent::AdapterContent(std::string name, std::string config, Checkpoint tensors)
+    : name_(std::move(name)),
+      config_(std::move(config)),
+      tensors_(std::move(tensors)),
+      checksum_(checksum_of(tensors_)) {}
+
+Result<std::unique_ptr<AdapterContent>> AdapterContent::of(MappedFile file, std::string name) {
+  const std::string where = printable(file.path().native());
+  MOTLEY_TRY(Checkpoint tensors, Checkpoint::of(std::move(file)));
+  const auto& metadata = tensors.files().front().header().metadata;
+  const auto found = metadata.find(std::string(config_key));
+  if (found == metadata.end())
+    return Error(ErrorCode::bad_file, cat("no ", config_key, " in the metadata"), where,
+                 cat("write the text of ", config_name, " into __metadata__ under this key"));
+  std::string config = found->second;
+  if (config.size() > max_config_bytes)
+    return Error(
+        ErrorCode::bad_file,
+        cat("an ", config_key, " of ", config.size(), " bytes, and it may have ", max_config_bytes),
+        where, "send less");
+  Result<void> checked = check_config(config, cat(where, ", ", config_key));
+  if (!checked.ok()) return std::move(checked).error();
+  return std::unique_ptr<AdapterContent>(
+      new AdapterContent(std::move(name), std::move(config), std::move(tensors)));
+}
+
+Result<std::unique_ptr<AdapterContent>> AdapterContent::copy_of(const std::filesystem::path& path,
+                                                                std::string name,
+                                                                const Copying& copying) {
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::missing) return no_such_path(path);
+  if (kind != PathKind::folder) {
+    MOTLEY_TRY(const OpenFile opened, OpenFile::open(path, copying.rules));
+    if (copying.take) MOTLEY_TRY_VOID(copying.take(opened.size()));
+    MOTLEY_TRY(MappedFile file, opened.load());
+    return of(std::move(file), std::move(name));
+  }
+  MOTLEY_TRY(std::string config, read_adapter_config(path, copying.rules.beneath));
+  MOTLEY_TRY_VOID(check_config(config, config_name));
+  const auto judge = [&](const tensor::SafetensorsHeader& header,
+                         std::string_view) -> Result<void> {
+    std::uint64_t bytes = 0;
+    for (const tensor::SafetensorsEntry& each : header.entries)
+      bytes = std::max<std::uint64_t>(bytes, each.end);
+    return copying.take ? copying.take(bytes) : Result<void>();
+  };
+  MOTLEY_TRY(Checkpoint tensors, Checkpoint::open(path, weights_stem, copying.rules, judge));
+  return std::unique_ptr<AdapterContent>(
+      new AdapterContent(std::move(name), std::move(config), std::move(tensors)));
+}
+
+}  // namespace motley::lora
