@@ -130,16 +130,23 @@ class Generation {
     exchange_.log_field({"completion_tokens", all.completion_tokens});
     if (exchange_.gone()) return exchange_.log_field({"end", "cancelled"});
     if (failure()) return exchange_.log_field({"end", "error"});
-    exchange_.log_field({"end", ended_stop_ && ended_length_ ? "stop,length"
-                                : ended_length_              ? "length"
-                                                             : "stop"});
+    std::vector<std::string_view> ends;
+    if (ended_stop_) ends.emplace_back("stop");
+    if (ended_length_) ends.emplace_back("length");
+    if (ended_abort_) ends.emplace_back("abort");
+    exchange_.log_field({"end", ends.empty() ? "stop" : join(ends, ",")});
+  }
+
+  void note_end(engine::FinishReason end) {
+    ended_stop_ = ended_stop_ || end == engine::FinishReason::stop;
+    ended_length_ = ended_length_ || end == engine::FinishReason::length;
+    ended_abort_ = ended_abort_ || end == engine::FinishReason::aborted;
   }
 
   std::optional<serving::ChoiceUpdate> take(engine::EventQueue::Entry arrived) {
     if (std::holds_alternative<engine::TokenEvent>(arrived.event)) exchange_.log_first_token();
     auto update = transcript_.take(std::move(arrived));
-    if (update && update->end)
-      (*update->end == engine::FinishReason::stop ? ended_stop_ : ended_length_) = true;
+    if (update && update->end) note_end(*update->end);
     return update;
   }
 
@@ -274,6 +281,7 @@ class Generation {
   bool begun_ = false;  // the stream
   bool ended_stop_ = false;
   bool ended_length_ = false;
+  bool ended_abort_ = false;
   bool cancelled_ = false;  // all of them
 };
 
