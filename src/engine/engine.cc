@@ -75,9 +75,9 @@ class ThreadedEngine final : public Replica {
     });
     if (!begun.ok()) done(begun);
   }
-  Paused paused() const override {
+  Pauses paused() const override {
     const std::lock_guard held(shared_.lock);
-    return {.all = shared_.pauses.all(), .adapters = shared_.pauses.adapters()};
+    return shared_.pauses;
   }
   void reset_prefix_cache(bool preempts, Done done) override {
     post_or_answer(ResetCacheMessage{preempts, std::move(done)});

@@ -95,11 +95,7 @@ class Engine {
   // Ends the pause of this adapter; empty: that of all, and those of adapters remain. Done when
   // requests run again; fine if nothing is paused.
   virtual void resume(std::string adapter, Done done) = 0;
-  struct Paused {
-    bool all = false;
-    std::vector<std::string> adapters = {};  // that are paused by themselves, in order
-  };
-  virtual Paused paused() const = 0;
+  virtual Pauses paused() const = 0;
   // No later request finds what earlier ones have computed: pages and snapshots of states.
   // `preempts`: running sequences are preempted, and compute all their tokens again.
   virtual void reset_prefix_cache(bool preempts, Done done) = 0;

@@ -193,6 +193,7 @@ void EngineThread::handle(ResumeMessage& message) {
 void EngineThread::handle(const ResetCacheMessage& message) {
   const Result<void> reset =
       within_memory([&] { scheduler_.reset_prefix_cache(message.preempts); });
+  publish(true);
   message.done(reset);
 }
 

@@ -190,7 +190,7 @@ TEST(PausedEngine, AbortAnswersWhenAllHaveEndedAndRefusesNewOnesUntilResume) {
   EXPECT_EQ(running->end().reasons[0], FinishReason::aborted);
   EXPECT_GE(running->tokens(), 3);
   EXPECT_LT(running->tokens(), 200);
-  EXPECT_TRUE(engine.paused().all);
+  EXPECT_TRUE(engine.paused().all());
   EXPECT_EQ(engine.stats().running, 0);
   EXPECT_EQ(engine.stats().kv_pages_cached, 0);
   const auto refused = engine.submit(long_request(), std::make_shared<PauseSink>());
@@ -201,7 +201,7 @@ TEST(PausedEngine, AbortAnswersWhenAllHaveEndedAndRefusesNewOnesUntilResume) {
   EXPECT_TRUE(pause(engine, PauseMode::abort).ok());
   EXPECT_TRUE(resume(engine).ok());
   EXPECT_TRUE(resume(engine).ok());
-  EXPECT_FALSE(engine.paused().all);
+  EXPECT_FALSE(engine.paused().all());
   const Request next{.tokens = prompt(9), .max_tokens = 4};
   EXPECT_EQ(submit(engine, next)->end().tokens[0], world.expected(next));
 }
@@ -274,17 +274,17 @@ TEST(PausedEngine, AnAdaptersPauseIsItsOwn) {
   ASSERT_TRUE(load(engine, "a").ok());
   EXPECT_EQ(code_of(pause(engine, PauseMode::keep, "b")), ErrorCode::not_found);
   ASSERT_TRUE(pause(engine, PauseMode::keep, "a").ok());
-  EXPECT_FALSE(engine.paused().all);
-  EXPECT_THAT(engine.paused().adapters, ElementsAre("a"));
+  EXPECT_FALSE(engine.paused().all());
+  EXPECT_THAT(engine.paused().adapters(), ElementsAre("a"));
   const Request adapted{.tokens = prompt(4), .adapters = {{"a", 1}}, .max_tokens = 4};
   const auto kept = submit(engine, adapted);
   EXPECT_EQ(submit(engine, long_request())->end().tokens[0], world.expected(long_request()));
   EXPECT_FALSE(kept->closed());
   EXPECT_TRUE(resume(engine).ok());
-  EXPECT_THAT(engine.paused().adapters, ElementsAre("a"));
+  EXPECT_THAT(engine.paused().adapters(), ElementsAre("a"));
   EXPECT_TRUE(resume(engine, "a").ok());
   EXPECT_EQ(kept->end().tokens[0], world.expected(adapted));
-  EXPECT_THAT(engine.paused().adapters, IsEmpty());
+  EXPECT_THAT(engine.paused().adapters(), IsEmpty());
 }
 
 TEST(PausedEngine, AResumeOrAKeepBreaksOffAWait) {
@@ -400,7 +400,7 @@ class PausedReplicas : public testing::Test {
 TEST_F(PausedReplicas, PauseAndResumeTogether) {
   const auto running = begin_four();
   ASSERT_TRUE(pause_in_steps(PauseMode::keep).ok());
-  EXPECT_TRUE(engine_.paused().all);
+  EXPECT_TRUE(engine_.paused().all());
   EXPECT_EQ(worlds_[0].engine->status({}).sequences, 2);
   EXPECT_EQ(worlds_[1].engine->status({}).sequences, 2);
   const std::int64_t steps = worlds_[0].executor.steps + worlds_[1].executor.steps;
@@ -409,7 +409,7 @@ TEST_F(PausedReplicas, PauseAndResumeTogether) {
   ASSERT_TRUE(pause(engine_, PauseMode::keep).ok());
   EXPECT_EQ(worlds_[0].executor.steps + worlds_[1].executor.steps, steps);
   ASSERT_TRUE(resume(engine_).ok());
-  EXPECT_FALSE(engine_.paused().all);
+  EXPECT_FALSE(engine_.paused().all());
   queued.insert(queued.end(), running.begin(), running.end());
   for (const auto& each : queued)
     EXPECT_EQ(each->end().tokens[0], worlds_[0].expected(long_request()));
@@ -434,7 +434,7 @@ TEST_F(PausedReplicas, AnAdapterMustBeThereInAll) {
   EXPECT_EQ(code_of(pause(engine_, PauseMode::wait, "a")), ErrorCode::not_found);
   ASSERT_TRUE(load(engine_, "a").ok());
   EXPECT_TRUE(pause(engine_, PauseMode::wait, "a").ok());
-  EXPECT_THAT(engine_.paused().adapters, ElementsAre("a"));
+  EXPECT_THAT(engine_.paused().adapters(), ElementsAre("a"));
   EXPECT_FALSE(
       engine_.submit({.tokens = prompt(3), .adapters = {{"a", 1}}}, std::make_shared<PauseSink>())
           .ok());
@@ -450,7 +450,7 @@ TEST_F(PausedReplicas, ALostReplicaDoesNotHoldUpTheOthers) {
   other->end();
   ASSERT_EQ(engine_.lost_replicas().size(), 1);
   EXPECT_TRUE(pause(engine_, PauseMode::abort).ok());
-  EXPECT_TRUE(engine_.paused().all);
+  EXPECT_TRUE(engine_.paused().all());
   EXPECT_TRUE(resume(engine_).ok());
   Answered reset;
   engine_.reset_prefix_cache(false, reset.done());

@@ -35,11 +35,13 @@ constexpr std::size_t share_step_bytes = std::size_t{1} << 20;
 class Generation {
  public:
   Generation(Exchange& exchange, engine::Engine& engine, GenerationPlan& plan,
-             std::string_view base, serving::Transcript transcript, MemoryBudget::Share& share)
+             std::string_view base, RequestsUnderWay::Entry& entry, serving::Transcript transcript,
+             MemoryBudget::Share& share)
       : exchange_(exchange),
         engine_(engine),
         plan_(plan),
         base_(base),
+        entry_(entry),
         transcript_(std::move(transcript)),
         share_(share),
         mailbox_(Mailbox::make(exchange.executor())) {}
@@ -85,6 +87,7 @@ class Generation {
       auto id = engine_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
       if (!id.ok()) return refused(id.error(), named);
       ids_.push_back(*id);
+      entry_.add(*id);
     }
     return {};
   }
@@ -272,6 +275,7 @@ class Generation {
   engine::Engine& engine_;
   GenerationPlan& plan_;
   std::string_view base_;
+  RequestsUnderWay::Entry& entry_;
   serving::Transcript transcript_;
   MemoryBudget::Share& share_;
   std::shared_ptr<Mailbox> mailbox_;
@@ -289,6 +293,7 @@ class Generation {
 
 asio::awaitable<engine::Usage> run_generation(Exchange& exchange, engine::Engine& engine,
                                               GenerationPlan plan, std::string_view base,
+                                              RequestsUnderWay::Entry& entry,
                                               MemoryBudget::Share share) {
   auto transcript =
       serving::Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices);
@@ -296,7 +301,7 @@ asio::awaitable<engine::Usage> run_generation(Exchange& exchange, engine::Engine
     co_await exchange.send(plan.write_error(transcript.error(), exchange.request().id));
     co_return engine::Usage();
   }
-  Generation generation(exchange, engine, plan, base, *std::move(transcript), share);
+  Generation generation(exchange, engine, plan, base, entry, *std::move(transcript), share);
   co_await generation.run();
   co_return generation.usage();
 }

@@ -63,7 +63,7 @@ class LoadingEngine final : public engine::Engine {
   void abort(engine::RequestId) override {}
   void pause(engine::Pause, Done done) override { done({}); }
   void resume(std::string, Done done) override { done({}); }
-  Paused paused() const override { return {}; }
+  engine::Pauses paused() const override { return {}; }
   void reset_prefix_cache(bool, Done done) override { done({}); }
   engine::Stats stats() const override { return {}; }
   std::int64_t max_sequence_tokens() const override { return 0; }

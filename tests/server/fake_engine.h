@@ -165,9 +165,9 @@ class FakeEngine : public engine::Engine {
     calls_.push_back([done = std::move(done)] { done({}); });
     changed_.notify_all();
   }
-  Paused paused() const override {
+  engine::Pauses paused() const override {
     const std::lock_guard lock(mutex_);
-    return {.all = pauses_.all(), .adapters = pauses_.adapters()};
+    return pauses_;
   }
   void reset_prefix_cache(bool preempts, Done done) override {
     const std::lock_guard lock(mutex_);

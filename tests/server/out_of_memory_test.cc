@@ -75,7 +75,7 @@ class PartakingEngine final : public engine::Engine {
     const Spared spared;
     engine_.resume(std::move(adapter), std::move(done));
   }
-  Paused paused() const override {
+  engine::Pauses paused() const override {
     const Spared spared;
     return engine_.paused();
   }

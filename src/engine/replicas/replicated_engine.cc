@@ -127,7 +127,7 @@ void ReplicatedEngine::resume(std::string adapter, Done done) {
   call_all(done, [&](Replica& replica, const Done& each) { replica.resume(adapter, each); });
 }
 
-Engine::Paused ReplicatedEngine::paused() const {
+Pauses ReplicatedEngine::paused() const {
   const std::vector<std::size_t> serve = serving();
   return replicas_[serve.empty() ? 0 : serve.front()]->paused();
 }

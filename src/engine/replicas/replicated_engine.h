@@ -35,7 +35,7 @@ class ReplicatedEngine final : public Engine {
   void abort(RequestId request) override;
   void pause(Pause pause, Done done) override;
   void resume(std::string adapter, Done done) override;
-  Paused paused() const override;
+  Pauses paused() const override;
   void reset_prefix_cache(bool preempts, Done done) override;
   void load_adapter(AdapterSpec spec, bool replace, Done done) override;
   void unload_adapter(std::string name, Done done) override;

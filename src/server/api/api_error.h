@@ -21,6 +21,12 @@ HttpResponse openai_error(const Error& error, std::string_view request_id);
 // For the adapter routes: also with the flat fields of older clients, as vLLM names the types.
 HttpResponse adapter_error(const Error& error, std::string_view request_id);
 
+// For routes that load adapters in place: with SGLang's fields too.
+HttpResponse in_place_error(const Error& error, std::string_view request_id);
+
+// Gives an adapter's error the field that names it or its folder.
+Error at_field(const Error& error, std::string_view field);
+
 // Only the body, for streams that fail after they have begun.
 std::string error_body(const Error& error);
 

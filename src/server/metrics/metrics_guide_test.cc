@@ -92,7 +92,7 @@ std::vector<Family> shown() {
   http.count("/v1/models", 200);
   const std::string page =
       cat(metrics_page(stats, http, {.model = "base"}), http_metrics({}),
-          holder_metrics({{"team", {.requests = 1}}}), process_metrics(nullptr));
+          holder_metrics({{"team", {.requests = 1}}}), pause_metrics({}), process_metrics(nullptr));
   stats.replicas.resize(2);
   std::vector<Family> all = families_of(metrics_page(stats, http, {.model = "base"}));
   const std::vector<Family> of_one = families_of(page);
