@@ -90,7 +90,7 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
       if (!update->end) continue;
       ended = true;
       show(parser.finish());
-      if (update->end == engine::FinishReason::length) answer.cut_off = true;
+      if (update->end != engine::FinishReason::stop) answer.cut_off = true;
     }
     if (!interrupted && enough()) {
       interrupted = answer.cut_off = true;

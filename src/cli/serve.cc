@@ -19,6 +19,7 @@
 #include "base/system/out_of_memory.h"
 #include "base/system/watchdog.h"
 #include "base/units.h"
+#include "base/version.h"
 #include "cli/check_prompt.h"
 #include "cli/command.h"
 #include "cli/engine_stack_source.h"
@@ -27,6 +28,7 @@
 #include "cli/signals.h"
 #include "engine/adapter_check.h"
 #include "net/server_url.h"
+#include "server/api/server_info.h"
 #include "server/early_listener.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
@@ -46,9 +48,13 @@ constexpr auto look_up_loading = std::chrono::milliseconds(20);
 constexpr auto end_time = std::chrono::seconds(15);
 
 struct KeyFiles {
-  std::optional<std::filesystem::path> plain, holders;
+  std::optional<std::filesystem::path> plain, holders, admin;
 
-  bool given() const { return plain || holders; }
+  bool given() const { return plain || holders || admin; }
+  Result<server::ApiKeys> read_admin() const {
+    if (!admin) return server::ApiKeys();
+    return server::ApiKeys::load(*admin);
+  }
   Result<server::ApiKeys> read() const {
     server::ApiKeys keys;
     if (holders) {
@@ -67,6 +73,7 @@ struct Settings {
   ModelSettings model;
   server::HttpServer::Options http;
   server::ApiKeys keys;
+  server::ApiKeys admin_keys;
   KeyFiles key_files;
   std::vector<std::string> cors_origins;
   std::chrono::seconds drain_timeout{};
@@ -202,7 +209,10 @@ Result<Settings> read_settings(const Arguments& arguments) {
   if (const std::string* const file = arguments.value("--api-key-file"))
     settings.key_files.plain = *file;
   if (const std::string* const file = arguments.value("--keys")) settings.key_files.holders = *file;
+  if (const std::string* const file = arguments.value("--admin-key-file"))
+    settings.key_files.admin = *file;
   MOTLEY_TRY(settings.keys, settings.key_files.read());
+  MOTLEY_TRY(settings.admin_keys, settings.key_files.read_admin());
   return settings;
 }
 
@@ -302,11 +312,15 @@ void read_keys_again(const Serving& serving) {
     return log::info("serve.hangup_ignored",
                      {{"why", "there is no --keys or --api-key-file to read again"}});
   auto keys = within_memory([&] { return serving.key_files.read(); });
-  if (!keys.ok())
-    return log::error("serve.keys_kept", {{"why", keys.error().message()},
-                                          {"advice", "mend the file, and send SIGHUP again"}});
-  const std::size_t count = keys->count();
+  auto admin_keys = within_memory([&] { return serving.key_files.read_admin(); });
+  if (!keys.ok() || !admin_keys.ok()) {
+    const Error& why = keys.ok() ? admin_keys.error() : keys.error();
+    return log::error("serve.keys_kept",
+                      {{"why", why.message()}, {"advice", "mend the file, and send SIGHUP again"}});
+  }
+  const std::size_t count = keys->count() + admin_keys->count();
   serving.service.set_keys(*std::move(keys));
+  serving.service.set_admin_keys(*std::move(admin_keys));
   log::info("serve.keys_read", {{"keys", count}});
 }
 
@@ -351,6 +365,33 @@ std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> fi
   return [dir = *dir](const std::string& name) { return dir.find(name); };
 }
 
+// What GET /server_info says: by what the bits of answers are decided, first of all.
+server::ServerInfo info_of(const Settings& settings, const serving::ServedEngines& engines) {
+  const serving::ComputeSettings& compute = settings.model.engine.compute;
+  const model::Model& model = engines.stack().model();
+  const tensor::Device& device = engines.stack().device();
+  const auto yes = [](bool is_so) { return std::string(is_so ? "true" : "false"); };
+  const std::string type(name(model.activations()) == name(DType::bf16) ? "bfloat16" : "float32");
+  return {.compute = type,
+          .logprobs_mode = settings.processed_logprobs ? "processed_logprobs" : "raw_logprobs",
+          .max_adapter_rank = device.id().kind == tensor::DeviceKind::cpu ? 512 : 256,
+          .max_adapters = settings.model.engine.max_adapters,
+          .ranks = compute.ranks,
+          .replicas = compute.replicas,
+          .arithmetic = {{"version", std::string(motley::version())},
+                         {"device", device.description()},
+                         {"compute", type},
+                         {"batch_invariant", yes(compute.batch_invariant)},
+                         {"exact_activations", yes(compute.exact_inputs)},
+                         {"fusion", yes(compute.fusion)},
+                         {"ranks", cat(compute.ranks)},
+                         {"expert_groups", cat(compute.expert_groups)},
+                         {"experts", model.describe_backends()},
+                         {"keys_and_values", std::string(name(model.kv_type()))},
+                         {"adapters", compute.factors ? std::string(name(*compute.factors)) : type},
+                         {"tuning", compute.tuning ? "file" : "built in"}}};
+}
+
 // The HTTP server and the watches must outlive the service.
 server::Service::Options service_options(const Settings& settings, serving::ServedEngines& engines,
                                          const server::HttpServer& http,
@@ -369,6 +410,7 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
                       .request_templates = settings.request_templates,
                       .private_prefixes = settings.private_prefixes},
           .keys = settings.keys,
+          .admin_keys = settings.admin_keys,
           .origins = {.allowed = settings.cors_origins,
                       .check_host = !settings.keys.required() && http.is_loopback(),
                       .host = settings.http.host},
@@ -377,6 +419,7 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
           .push_memory = settings.pushes,
+          .info = info_of(settings, engines),
           .adapter_loaded =
               [checker](const std::string& adapter) {
                 if (checker != nullptr) checker->add(adapter);
@@ -410,10 +453,10 @@ void warn_of_openness(const Settings& settings, const server::HttpServer& http) 
                  {{"host", settings.http.host},
                   {"effect", "every machine that can connect may use the server"},
                   {"advice", "give --api-key-file or --keys, or listen on 127.0.0.1"}});
-  if (settings.adapter_loading)
+  if (settings.adapter_loading || settings.admin_keys.required())
     log::info("serve.pushes", {{"limit_bytes", settings.pushes.max_bytes},
                                {"folder", settings.pushes.folder.native()}});
-  if (settings.adapter_loading && !settings.adapter_root)
+  if ((settings.adapter_loading || settings.admin_keys.required()) && !settings.adapter_root)
     log::warning("serve.adapters_from_anywhere",
                  {{"advice", "give --adapter-root where clients are not yourself"}});
 }
@@ -513,7 +556,10 @@ Command serve_command() {
       {"--tool-form", "NAME",
        "how the model writes calls of tools (default: as its template shows)"},
       {"--reasoning-form", "NAME", "how it marks its reasoning (default: as its template shows)"},
-      {"--allow-adapter-loading", "", "lets clients load and unload adapters"},
+      {"--allow-adapter-loading", "",
+       "lets clients load and unload adapters, pause the server and reset its cache"},
+      {"--admin-key-file", "F",
+       "a file of keys, one a line; with it these requests need one of them, and no other key"},
       {"--adapter-dir", "DIR",
        "serves the adapters in this folder by their folders' names; a new one is loaded when a "
        "request names it"},

@@ -31,8 +31,9 @@ class ScoreSink final : public EventSink {
     if (const auto* const scored = std::get_if<PromptEvent>(&event)) return keep(*scored);
     if (auto* const error = std::get_if<Error>(&event)) return done_.set_value(std::move(*error));
     const auto* const choice = std::get_if<ChoiceEvent>(&event);
-    if (choice != nullptr && choice->reason == FinishReason::cancelled && !failure_)
-      fail_cancelled();
+    const bool cancelled = choice != nullptr && (choice->reason == FinishReason::cancelled ||
+                                                 choice->reason == FinishReason::aborted);
+    if (cancelled && !failure_) fail_cancelled();
     if (!is_last(event)) return;
     if (failure_)
       done_.set_value(*std::move(failure_));

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/cat.h"
 #include "base/check.h"
 #include "base/system/out_of_memory.h"
 #include "engine/engine_thread.h"
@@ -50,6 +51,36 @@ class ThreadedEngine final : public Replica {
   void cancel(RequestId request) override { cancel_choices({.request = request}); }
   void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) override {
     cancel_choices({.request = request, .choice = choice, .kept = kept});
+  }
+  void abort(RequestId request) override {
+    cancel_choices({.request = request, .reason = FinishReason::aborted});
+  }
+
+  void pause(Pause pause, Done done) override {
+    Messages made;
+    const Result<void> begun = within_memory([&] {
+      made.emplace_back().emplace<PauseMessage>(PauseMessage{.pause = pause, .done = done});
+      return begin_pause(pause, made);
+    });
+    if (!begun.ok()) done(begun);
+  }
+  void resume(std::string adapter, Done done) override {
+    Messages made;
+    const Result<void> begun = within_memory([&]() -> Result<void> {
+      made.emplace_back().emplace<ResumeMessage>(ResumeMessage{adapter, done});
+      MOTLEY_TRY_VOID(post(made));
+      const std::lock_guard held(shared_.lock);
+      shared_.pauses.end(adapter);
+      return {};
+    });
+    if (!begun.ok()) done(begun);
+  }
+  Pauses paused() const override {
+    const std::lock_guard held(shared_.lock);
+    return shared_.pauses;
+  }
+  void reset_prefix_cache(bool preempts, Done done) override {
+    post_or_answer(ResetCacheMessage{preempts, std::move(done)});
   }
 
   void load_adapter(AdapterSpec spec, bool replace, Done done) override {
@@ -150,6 +181,7 @@ class ThreadedEngine final : public Replica {
     {
       const std::lock_guard held(shared_.lock);
       MOTLEY_TRY_VOID(shared_.inbox.takes_requests());
+      MOTLEY_TRY_VOID(shared_.pauses.check(request));
       MOTLEY_TRY_VOID(shared_.admission.admit(request, shared_.directory));
       arrival.id = shared_.inbox.enter(place);
     }
@@ -202,6 +234,20 @@ class ThreadedEngine final : public Replica {
       shared_.woken.notify_one();
     }
     if (abandon) abandon();
+  }
+
+  // New requests see the pause at once.
+  Result<void> begin_pause(const Pause& pause, Messages& message) {
+    const std::lock_guard held(shared_.lock);
+    MOTLEY_TRY_VOID(shared_.inbox.takes_requests());
+    if (!pause.adapter.empty() && shared_.directory.find(pause.adapter) == nullptr)
+      return Error(ErrorCode::not_found, cat("no adapter ", quote(pause.adapter)), "lora_name",
+                   "name one that is loaded");
+    MOTLEY_TRY_VOID(shared_.pauses.add(pause));
+    std::get<PauseMessage>(message.front()).accepted_before = shared_.inbox.next_id();
+    shared_.inbox.post(message);
+    shared_.woken.notify_one();
+    return {};
   }
 
   template <class WithDone>

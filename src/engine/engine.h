@@ -12,6 +12,7 @@
 #include "base/system/clock.h"
 #include "engine/requests/adapter_spec.h"
 #include "engine/requests/events.h"
+#include "engine/requests/pauses.h"
 #include "engine/requests/request.h"
 #include "engine/stats/stats.h"
 
@@ -83,6 +84,21 @@ class Engine {
   // prompt may repeat; nothing: all of them.
   virtual void cancel(RequestId request) = 0;
   virtual void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) = 0;
+  // As cancel(), but its choices finish as `aborted`: the client gets what they have.
+  virtual void abort(RequestId request) = 0;
+
+  // From now on requests are refused, or queue, as the pause says. Done when all that were accepted
+  // before have ended, or stand still; `conflict` if the pause ends or changes before that. A pause
+  // replaces an earlier one of the same adapter, or of all. Adapters can be loaded in a pause, and
+  // shutdown() ends it.
+  virtual void pause(Pause pause, Done done) = 0;
+  // Ends the pause of this adapter; empty: that of all, and those of adapters remain. Done when
+  // requests run again; fine if nothing is paused.
+  virtual void resume(std::string adapter, Done done) = 0;
+  virtual Pauses paused() const = 0;
+  // No later request finds what earlier ones have computed: pages and snapshots of states.
+  // `preempts`: running sequences are preempted, and compute all their tokens again.
+  virtual void reset_prefix_cache(bool preempts, Done done) = 0;
 
   // Reads and checks the adapter while steps run; when done, requests can name it. A name that is
   // taken is an error unless `replace`: then requests that begin later use the new content.

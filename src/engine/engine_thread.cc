@@ -57,8 +57,7 @@ void EngineThread::run() {
   }
   // A request that fails in the last step leaves no work, so no later step publishes.
   std::ignore = within_memory([this] { publish(true); });
-  if (!within_memory([this] { scheduler_.residency().give_up(stopping_error()); }).ok())
-    scheduler_.residency().give_up(out_of_memory_error());
+  if (!within_memory([this] { give_up(stopping_error()); }).ok()) give_up(out_of_memory_error());
   collaborators_.adapters->set_wake({});
   collaborators_.samplers->set_wake({});
   const std::lock_guard held(shared_->lock);
@@ -70,7 +69,8 @@ bool EngineThread::take_messages(bool idle) {
   std::unique_lock held(shared_->lock);
   Inbox& inbox = shared_->inbox;
   const auto something = [&] {
-    return inbox.has_news() || inbox.cancels_all() != cancels_now_ || finished_locked();
+    return inbox.has_news() || inbox.cancels_all() != cancels_now_ ||
+           inbox.stopping() != stopping_now_ || finished_locked();
   };
   if (idle && (scheduler_.waiting() > 0 || unpublished_)) {
     // The end of an adapter's patience, or of a memory shortage, sends no message.
@@ -91,6 +91,8 @@ bool EngineThread::take_messages(bool idle) {
   shared_->stats.waiting = shared_->admission.waiting();
   taken_.splice(taken_.end(), arrived);
   cancels_now_ = inbox.cancels_all();
+  stopping_now_ = inbox.stopping();
+  arrived_before_ = inbox.first_preparing();
   const auto submits = std::ranges::count_if(
       taken_, [](const Message& each) { return std::holds_alternative<SubmitMessage>(each); });
   inbox.trim_cancels(scheduler_.requests() + static_cast<std::size_t>(submits));
@@ -106,14 +108,19 @@ bool EngineThread::run_once() {
     Messages first;
     first.splice(first.end(), taken_, taken_.begin());
     std::visit([this](auto& each) { handle(each); }, first.front());
+    const auto* const pause = std::get_if<PauseMessage>(&first.front());
+    if (pause != nullptr && pause->done) pausing_.splice(pausing_.end(), first);
   }
   if (cancels_now_) scheduler_.cancel_all();
+  // What stands still must come to its end.
+  if (stopping_now_) scheduler_.resume_all();
   bool idle = true;
   if (!dead_) {
     const auto step = scheduler_.step([this] { publish(false); });
     if (!step.ok()) die(step.error());
     idle = !step.ok() || *step == Scheduler::Step::idle;
   }
+  settle_pauses();
   if (!idle) return false;
   publish(true);
   return !works_ahead();
@@ -139,6 +146,7 @@ void EngineThread::handle(SubmitMessage& message) {
 }
 
 void EngineThread::handle(const CancelMessage& message) {
+  if (message.reason == FinishReason::aborted) return scheduler_.abort(message.request);
   scheduler_.cancel(message.request, message.choice, message.kept);
 }
 
@@ -162,6 +170,71 @@ void EngineThread::handle(UnloadMessage& message) {
   publish_adapters();
 }
 
+void EngineThread::handle(PauseMessage& message) {
+  const Pause& pause = message.pause;
+  const Result<void> paused = within_memory([&] { return scheduler_.pause(pause); });
+  if (!paused.ok()) {
+    {
+      const std::lock_guard held(shared_->lock);
+      shared_->pauses.end(pause.adapter);
+    }
+    return std::exchange(message.done, {})(paused);
+  }
+  // Requests that an earlier pause waits for stand still now.
+  if (pause.mode == PauseMode::keep) break_off_pauses(pause.adapter);
+}
+
+void EngineThread::handle(ResumeMessage& message) {
+  scheduler_.resume(message.adapter);
+  break_off_pauses(message.adapter);
+  message.done({});
+}
+
+void EngineThread::handle(const ResetCacheMessage& message) {
+  const Result<void> reset =
+      within_memory([&] { scheduler_.reset_prefix_cache(message.preempts); });
+  publish(true);
+  message.done(reset);
+}
+
+void EngineThread::settle_pauses() {
+  for (auto at = pausing_.begin(); at != pausing_.end();) {
+    const auto& each = std::get<PauseMessage>(*at);
+    const bool ends_requests = each.pause.mode != PauseMode::keep;
+    if (ends_requests && (arrived_before_ < each.accepted_before ||
+                          scheduler_.has_requests(each.pause.adapter, each.accepted_before))) {
+      ++at;
+      continue;
+    }
+    if (ends_requests && each.pause.clears_cache) scheduler_.forget_prefixes(each.pause.adapter);
+    const Engine::Done done = std::move(std::get<PauseMessage>(*at).done);
+    at = pausing_.erase(at);
+    // A client that learns of the pause finds that nothing runs and that all events have come.
+    scheduler_.deliver();
+    publish(true);
+    done({});
+  }
+}
+
+void EngineThread::break_off_pauses(std::string_view adapter) {
+  for (auto at = pausing_.begin(); at != pausing_.end();) {
+    auto& each = std::get<PauseMessage>(*at);
+    if (each.pause.adapter != adapter) {
+      ++at;
+      continue;
+    }
+    const Engine::Done done = std::move(each.done);
+    at = pausing_.erase(at);
+    done(Error(ErrorCode::conflict, "the pause ended before the running requests", {},
+               "pause again, and resume when that is answered"));
+  }
+}
+
+void EngineThread::give_up(const Error& error) {
+  scheduler_.residency().give_up(error);
+  for (Message& each : std::exchange(pausing_, {})) std::get<PauseMessage>(each).done(error);
+}
+
 Engine::Done EngineThread::announcing(Engine::Done done) {
   return [this, answer = std::move(done)](Result<void> result) {
     publish_adapters();
@@ -177,7 +250,7 @@ void EngineThread::die(const Error& error) {
   }
   // Publishes the failure first, so that a client that learns of it finds the engine broken.
   scheduler_.fail_all(error);
-  scheduler_.residency().give_up(error);
+  give_up(error);
 }
 
 void EngineThread::publish(bool idle) {

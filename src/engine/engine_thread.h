@@ -27,6 +27,7 @@ struct EngineShared {
   std::condition_variable ended_now;
   Inbox inbox;
   AdmissionControl admission;
+  Pauses pauses;  // for new requests; the scheduler has its copy
   // As published last:
   Stats stats;
   AdapterDirectory directory;
@@ -59,9 +60,18 @@ class EngineThread {
   void handle(LoadMessage& message);
   void handle(SettleMessage& message);
   void handle(UnloadMessage& message);
+  void handle(PauseMessage& message);
+  void handle(ResumeMessage& message);
+  void handle(const ResetCacheMessage& message);
+  // Answers pauses whose requests have ended or stand still.
+  void settle_pauses();
+  // Answers those of this adapter, or of all, that have not come to that.
+  void break_off_pauses(std::string_view adapter);
   // Publishes adapters first, so that a client that learns of a load can name the adapter at once.
   Engine::Done announcing(Engine::Done done);
   void die(const Error& error);
+  // Answers all calls that wait for something with this error.
+  void give_up(const Error& error);
 
   void publish(bool idle);
   void publish_adapters();
@@ -74,6 +84,9 @@ class EngineThread {
   Scheduler scheduler_;
   Messages taken_;
   bool cancels_now_ = false;
+  bool stopping_now_ = false;
+  RequestId arrived_before_ = 0;  // all requests with smaller ids have arrived
+  Messages pausing_;              // pauses that are not answered yet
   std::optional<Error> dead_;
   TimePoint described_;
   bool unpublished_ = false;  // memory was too short for the list of adapters

@@ -41,7 +41,11 @@ bool Inbox::attach(RequestId request, SamplerFactory::Abandon& abandon) {
   return false;
 }
 
-bool Inbox::withdraw(RequestId request) { return preparing_.erase(request) != 0; }
+bool Inbox::withdraw(RequestId request) {
+  if (preparing_.erase(request) == 0) return false;
+  woken_ = true;  // a pause may have waited for it
+  return true;
+}
 
 bool Inbox::submit(RequestId request, Messages& message) {
   const auto found = preparing_.find(request);
@@ -63,7 +67,9 @@ SamplerFactory::Abandon Inbox::cancel(const CancelMessage& cancel, Messages& mes
     return {};
   }
   found->second.cancels.splice(found->second.cancels.end(), message);
-  return cancel.choice ? SamplerFactory::Abandon() : std::exchange(found->second.abandon, {});
+  // An aborted request arrives, so that it ends as such and not with an error.
+  if (cancel.choice || cancel.reason == FinishReason::aborted) return {};
+  return std::exchange(found->second.abandon, {});
 }
 
 void Inbox::stop(bool cancels) {

@@ -67,6 +67,12 @@ class Inbox {
 
   bool cancels_all() const { return cancels_all_; }
   bool has_news() const { return woken_ || !messages_.empty(); }
+  // The id of the next request to be accepted.
+  RequestId next_id() const { return next_id_; }
+  // Of the first request whose sampler is being prepared; next_id() if there is none.
+  RequestId first_preparing() const {
+    return preparing_.empty() ? next_id_ : preparing_.begin()->first;
+  }
   // Stopping, and nothing is here or will come.
   bool finished() const { return stopping_ && messages_.empty() && preparing_.empty(); }
   // All messages, in their order; there is no news any more.

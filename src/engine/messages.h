@@ -21,6 +21,7 @@ struct CancelMessage {
   RequestId request = 0;
   std::optional<int> choice = {};
   std::optional<std::int64_t> kept = {};
+  FinishReason reason = FinishReason::cancelled;  // of a whole request it may be `aborted`
 };
 struct LoadMessage {
   AdapterSpec spec;
@@ -37,8 +38,21 @@ struct UnloadMessage {
   std::string name;
   Engine::Done done;
 };
-using Message =
-    std::variant<CancelMessage, SubmitMessage, LoadMessage, SettleMessage, UnloadMessage>;
+struct PauseMessage {
+  Pause pause;
+  Engine::Done done;
+  RequestId accepted_before = 0;  // requests with smaller ids were accepted before the pause
+};
+struct ResumeMessage {
+  std::string adapter;
+  Engine::Done done;
+};
+struct ResetCacheMessage {
+  bool preempts = false;
+  Engine::Done done;
+};
+using Message = std::variant<CancelMessage, SubmitMessage, LoadMessage, SettleMessage,
+                             UnloadMessage, PauseMessage, ResumeMessage, ResetCacheMessage>;
 // A list, so that a message that has been allocated can be queued without failing.
 using Messages = std::list<Message>;
 

@@ -35,11 +35,13 @@ constexpr std::size_t share_step_bytes = std::size_t{1} << 20;
 class Generation {
  public:
   Generation(Exchange& exchange, engine::Engine& engine, GenerationPlan& plan,
-             std::string_view base, serving::Transcript transcript, MemoryBudget::Share& share)
+             std::string_view base, RequestsUnderWay::Entry& entry, serving::Transcript transcript,
+             MemoryBudget::Share& share)
       : exchange_(exchange),
         engine_(engine),
         plan_(plan),
         base_(base),
+        entry_(entry),
         transcript_(std::move(transcript)),
         share_(share),
         mailbox_(Mailbox::make(exchange.executor())) {}
@@ -85,6 +87,7 @@ class Generation {
       auto id = engine_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
       if (!id.ok()) return refused(id.error(), named);
       ids_.push_back(*id);
+      entry_.add(*id);
     }
     return {};
   }
@@ -130,16 +133,23 @@ class Generation {
     exchange_.log_field({"completion_tokens", all.completion_tokens});
     if (exchange_.gone()) return exchange_.log_field({"end", "cancelled"});
     if (failure()) return exchange_.log_field({"end", "error"});
-    exchange_.log_field({"end", ended_stop_ && ended_length_ ? "stop,length"
-                                : ended_length_              ? "length"
-                                                             : "stop"});
+    std::vector<std::string_view> ends;
+    if (ended_stop_) ends.emplace_back("stop");
+    if (ended_length_) ends.emplace_back("length");
+    if (ended_abort_) ends.emplace_back("abort");
+    exchange_.log_field({"end", ends.empty() ? "stop" : join(ends, ",")});
+  }
+
+  void note_end(engine::FinishReason end) {
+    ended_stop_ = ended_stop_ || end == engine::FinishReason::stop;
+    ended_length_ = ended_length_ || end == engine::FinishReason::length;
+    ended_abort_ = ended_abort_ || end == engine::FinishReason::aborted;
   }
 
   std::optional<serving::ChoiceUpdate> take(engine::EventQueue::Entry arrived) {
     if (std::holds_alternative<engine::TokenEvent>(arrived.event)) exchange_.log_first_token();
     auto update = transcript_.take(std::move(arrived));
-    if (update && update->end)
-      (*update->end == engine::FinishReason::stop ? ended_stop_ : ended_length_) = true;
+    if (update && update->end) note_end(*update->end);
     return update;
   }
 
@@ -265,6 +275,7 @@ class Generation {
   engine::Engine& engine_;
   GenerationPlan& plan_;
   std::string_view base_;
+  RequestsUnderWay::Entry& entry_;
   serving::Transcript transcript_;
   MemoryBudget::Share& share_;
   std::shared_ptr<Mailbox> mailbox_;
@@ -274,6 +285,7 @@ class Generation {
   bool begun_ = false;  // the stream
   bool ended_stop_ = false;
   bool ended_length_ = false;
+  bool ended_abort_ = false;
   bool cancelled_ = false;  // all of them
 };
 
@@ -281,6 +293,7 @@ class Generation {
 
 asio::awaitable<engine::Usage> run_generation(Exchange& exchange, engine::Engine& engine,
                                               GenerationPlan plan, std::string_view base,
+                                              RequestsUnderWay::Entry& entry,
                                               MemoryBudget::Share share) {
   auto transcript =
       serving::Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices);
@@ -288,7 +301,7 @@ asio::awaitable<engine::Usage> run_generation(Exchange& exchange, engine::Engine
     co_await exchange.send(plan.write_error(transcript.error(), exchange.request().id));
     co_return engine::Usage();
   }
-  Generation generation(exchange, engine, plan, base, *std::move(transcript), share);
+  Generation generation(exchange, engine, plan, base, entry, *std::move(transcript), share);
   co_await generation.run();
   co_return generation.usage();
 }

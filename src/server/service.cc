@@ -11,8 +11,6 @@
 
 #include "base/cat.h"
 #include "base/units.h"
-#include "engine/adapter_log.h"
-#include "server/api/adapter_request.h"
 #include "server/api/api_error.h"
 #include "server/api/request_body.h"
 #include "server/api/suggestions.h"
@@ -31,11 +29,6 @@ namespace asio = boost::asio;
 
 double seconds_of_the_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// Whether the error is about the name, rather than about the files at the path.
-bool is_about_name(ErrorCode code) {
-  return code == ErrorCode::invalid_argument || code == ErrorCode::busy;
 }
 
 // Of a server that serves, perhaps without some of its replicas.
@@ -88,13 +81,6 @@ GenerationPlanner::Options planner_options(const Service::Options& service,
   return options;
 }
 
-// Of an adapter that is to be loaded or unloaded.
-Result<void> check_adapter_name(const HttpHead& head, std::string_view name) {
-  if (head.may_use(name)) return {};
-  return Error(ErrorCode::forbidden, cat("this key has no right to ", quote(name)), "lora_name",
-               "choose a name that the key may use");
-}
-
 std::vector<std::string> base_names(const GenerationPlanner::Options& planner) {
   std::vector<std::string> names = planner.aliases;
   names.push_back(planner.base);
@@ -108,6 +94,7 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
       engine_(engine),
       options_(std::move(options)),
       admission_(routes(), {.keys = options_.keys,
+                            .admin_keys = options_.admin_keys,
                             .origins = options_.origins,
                             .adapter_loading = options_.adapter_loading}),
       budget_(options_.request_memory_bytes,
@@ -117,10 +104,26 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
       started_(std::time(nullptr)),
       shared_loads_(engine_, options_.adapter_loaded),
       workers_({.threads = options_.workers}),
+      loads_(engine_, shared_loads_, workers_,
+             {.base_names = base_names(options_.planner), .root = options_.adapter_root}),
+      under_way_(engine_),
+      trainers_(
+          {.engine = &engine_, .loads = &loads_, .requests = &under_way_, .workers = &workers_},
+          {.info = options_.info,
+           .takes_adapters = options_.adapter_loading || options_.admin_keys.required()}),
       pushes_({.engine = &engine_, .loads = &shared_loads_, .workers = &workers_},
               {.memory = options_.push_memory,
                .root = options_.adapter_root,
                .base_names = base_names(options_.planner)}) {}
+
+// What stands still must come to its end.
+void Service::shut_down() {
+  admission_.shut_down();
+  std::vector<std::string> paused = engine_.paused().adapters();
+  paused.emplace_back();
+  for (std::string& adapter : paused)
+    engine_.resume(std::move(adapter), [](const Result<void>&) {});
+}
 
 HttpResponse Service::live_response() { return json_response(R"({"status":"alive"})"); }
 
@@ -244,6 +247,7 @@ asio::awaitable<void> Service::metrics(Exchange& exchange) {
   if (options_.http_stats) page += http_metrics(options_.http_stats());
   page += holder_metrics(holder_counts_.snapshot());
   page += pushes_.metrics();
+  page += pause_metrics(engine_.paused());
   page += process_metrics(options_.watchdog);
   co_await exchange.send(text_response("plain; version=0.0.4", std::move(page)));
 }
@@ -361,11 +365,15 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
 asio::awaitable<engine::Usage> Service::answer_generation(Exchange& exchange,
                                                           Planning<GenerationPlan> planning) {
   const std::string client = exchange.request().client();
+  RequestsUnderWay::Entry entry(under_way_, exchange.request().id, client);
   auto planned = co_await plan(exchange, planning);
   exchange.drop_body();
   MemoryBudget::Share share(budget_, client);
   if (exchange.gone()) co_return engine::Usage();
-  if (planned.ok()) log_model(exchange, *planned);
+  if (planned.ok()) {
+    log_model(exchange, *planned);
+    entry.add_id(planned->request_id);
+  }
   Result<void> admitted;
   if (planned.ok()) {
     admitted = charge(*planned, exchange.request(), share);
@@ -385,67 +393,25 @@ asio::awaitable<engine::Usage> Service::answer_generation(Exchange& exchange,
   }
   say(planned->notices, exchange);
   co_return co_await run_generation(exchange, engine_, *std::move(planned), options_.planner.base,
-                                    std::move(share));
+                                    entry, std::move(share));
 }
 
 asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
-  std::filesystem::path sent;
-  // The file system and parsing may take time.
-  std::atomic<bool> gone = false;
-  const auto read = [&]() -> Result<LoadAdapterRequest> {
-    MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
-    MOTLEY_TRY(LoadAdapterRequest request, read_load_adapter_request(body));
-    const std::vector<std::string>& aliases = options_.planner.aliases;
-    MOTLEY_TRY_VOID(check_adapter_name(exchange.request(), request.spec.name));
-    if (request.spec.name == options_.planner.base ||
-        std::ranges::find(aliases, request.spec.name) != aliases.end())
-      return Error(ErrorCode::invalid_argument, "the base model has that name", "lora_name",
-                   "choose another");
-    sent = request.spec.path;
-    MOTLEY_TRY_VOID(place_adapter(request.spec, options_.adapter_root));
-    return request;
-  };
-  const auto wanted = co_await on_workers(workers_, exchange, gone, read);
-  if (!wanted.ok()) {
-    co_await exchange.send(adapter_error(wanted.error(), {}));
-    co_return;
-  }
-  const auto loaded =
-      co_await outcome_of(exchange.executor(), [&](const engine::Engine::Done& done) {
-        shared_loads_.load_explicitly(wanted->spec, wanted->replace, done);
-      });
-  if (loaded.ok()) {
+  const auto name = co_await loads_.load(exchange, AdapterLoads::Taken::as_asked);
+  if (name.ok())
     co_await exchange.send(
-        text_response("plain", cat("Success: adapter '", wanted->spec.name, "' is loaded.")));
-    co_return;
-  }
-  co_await exchange.send(
-      adapter_error(at_field(serving::without_server_paths(loaded.error(), wanted->spec.path, sent),
-                             is_about_name(loaded.error().code()) ? "lora_name" : "lora_path"),
-                    {}));
+        text_response("plain", cat("Success: LoRA adapter '", *name, "' added successfully.")));
+  else
+    co_await exchange.send(adapter_error(name.error(), {}));
 }
 
 asio::awaitable<void> Service::unload_adapter(Exchange& exchange) {
-  std::atomic<bool> gone = false;
-  const auto read = [&]() -> Result<std::string> {
-    MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
-    MOTLEY_TRY(std::string name, read_unload_adapter_request(body));
-    MOTLEY_TRY_VOID(check_adapter_name(exchange.request(), name));
-    return name;
-  };
-  const auto name = co_await on_workers(workers_, exchange, gone, read);
-  if (!name.ok()) {
-    co_await exchange.send(adapter_error(name.error(), {}));
-    co_return;
-  }
-  const auto unloaded = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
-    engine::unload_and_log(engine_, *name, std::move(done));
-  });
-  if (unloaded.ok())
+  const auto name = co_await loads_.unload(exchange);
+  if (name.ok())
     co_await exchange.send(
-        text_response("plain", cat("Success: adapter '", *name, "' is unloaded.")));
+        text_response("plain", cat("Success: LoRA adapter '", *name, "' removed successfully.")));
   else
-    co_await exchange.send(adapter_error(at_field(unloaded.error(), "lora_name"), {}));
+    co_await exchange.send(adapter_error(name.error(), {}));
 }
 
 }  // namespace motley::server

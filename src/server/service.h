@@ -14,6 +14,7 @@
 
 #include "base/system/watchdog.h"
 #include "engine/engine.h"
+#include "server/adapter_loads.h"
 #include "server/adapter_pushes.h"
 #include "server/api/api_keys.h"
 #include "server/api/fields/notices.h"
@@ -24,9 +25,11 @@
 #include "server/http/messages/exchange.h"
 #include "server/metrics/holder_counts.h"
 #include "server/metrics/metrics.h"
+#include "server/requests_under_way.h"
 #include "server/routes/request_admission.h"
 #include "server/routes/route_table.h"
 #include "server/shared_loads.h"
+#include "server/trainer_routes.h"
 #include "serving/memory_plan.h"
 
 namespace motley::server {
@@ -37,12 +40,14 @@ class Service : public RouteHandlers {
   struct Options {
     GenerationPlanner::Options planner;
     ApiKeys keys = {};
+    ApiKeys admin_keys = {};  // if there are some, the server is changed with these alone
     OriginPolicy::Options origins = {};
     std::function<HttpStats()> http_stats = {};  // empty: not shown
     Watchdog* watchdog = nullptr;                // must outlive the service
     bool adapter_loading = false;
     std::optional<std::filesystem::path> adapter_root = {};
     PushMemory::Options push_memory = {};
+    ServerInfo info = {};
     int workers = 2;  // threads that parse, render and tokenise
     // Called with the name of each adapter that was loaded for a client; may be empty.
     std::function<void(const std::string&)> adapter_loaded = {};
@@ -80,9 +85,10 @@ class Service : public RouteHandlers {
 
   // Thread-safe: later requests need one of these keys. Whether any is needed stays as it was.
   void set_keys(ApiKeys keys) { admission_.set_keys(std::move(keys)); }
+  void set_admin_keys(ApiKeys keys) { admission_.set_admin_keys(std::move(keys)); }
 
-  // Thread-safe: later requests get 503.
-  void shut_down() { admission_.shut_down(); }
+  // Thread-safe: later requests get 503, and pauses end.
+  void shut_down();
 
   // Generation requests: the number that have begun, and whether any is being answered.
   std::uint64_t requests_begun() const { return begun_; }
@@ -90,6 +96,11 @@ class Service : public RouteHandlers {
 
  private:
   static const RouteTable& routes();
+  // trainer<&TrainerRoutes::pause> is that member function.
+  template <auto member>
+  static boost::asio::awaitable<void> trainer(RouteHandlers& handlers, Exchange& exchange) {
+    return (static_cast<Service&>(handlers).trainers_.*member)(exchange);
+  }
 
   using Answer = boost::asio::awaitable<void>;
   Answer dispatch(Exchange& exchange, const Route& route);
@@ -152,6 +163,9 @@ class Service : public RouteHandlers {
   std::atomic<std::int64_t> answering_{0};
   SharedLoads shared_loads_;
   FairWorkers workers_;
+  AdapterLoads loads_;
+  RequestsUnderWay under_way_;
+  TrainerRoutes trainers_;
   AdapterPushes pushes_;
   IgnoredFieldsLog ignored_;
 };

@@ -55,6 +55,62 @@ const RouteTable& Service::routes() {
       Route::remove("/v1/adapters/{name}", handler<&Service::delete_adapter>)
           .for_operators()
           .with_errors(adapter_error),
+      Route::post("/load_lora_adapter", trainer<&TrainerRoutes::load>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes)
+          .with_errors(in_place_error),
+      Route::post("/unload_lora_adapter", trainer<&TrainerRoutes::unload>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes)
+          .with_errors(in_place_error),
+      Route::post("/skyrl/v1/load_lora_adapter", trainer<&TrainerRoutes::load>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes)
+          .with_errors(in_place_error),
+      Route::post("/skyrl/v1/unload_lora_adapter", trainer<&TrainerRoutes::unload>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes)
+          .with_errors(in_place_error),
+      Route::post("/pause", trainer<&TrainerRoutes::pause>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes),
+      Route::post("/resume", trainer<&TrainerRoutes::resume>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes),
+      Route::get("/is_paused", trainer<&TrainerRoutes::is_paused>),
+      Route::post("/abort_requests", trainer<&TrainerRoutes::abort_requests>)
+          .with_body(max_request_ids_bytes),
+      Route::post("/inference/v1/abort_requests", trainer<&TrainerRoutes::abort_requests>)
+          .with_body(max_request_ids_bytes),
+      Route::post("/reset_prefix_cache", trainer<&TrainerRoutes::reset_prefix_cache>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes),
+      Route::post("/reset_mm_cache", trainer<&TrainerRoutes::reset_nothing>)
+          .for_operators()
+          .without_body(),
+      Route::post("/reset_encoder_cache", trainer<&TrainerRoutes::reset_nothing>)
+          .for_operators()
+          .without_body(),
+      Route::get("/server_info", trainer<&TrainerRoutes::server_info>),
+      Route::get("/get_world_size", trainer<&TrainerRoutes::world_size>),
+      Route::post("/sleep", trainer<&TrainerRoutes::sleep>).for_operators().without_body(),
+      Route::post("/wake_up", trainer<&TrainerRoutes::sleep>).for_operators().without_body(),
+      Route::get("/is_sleeping", trainer<&TrainerRoutes::is_sleeping>),
+      // The base's weights: vLLM's routes, then those of SGLang and of trainers.
+      Route::post("/init_weight_transfer_engine", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/shutdown_weight_transfer_engine", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/start_weight_update", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/start_draft_weight_update", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/update_weights", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/finish_weight_update", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/update_weight_version", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/collective_rpc", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/init_broadcaster", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/init_communicator", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/update_named_param", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/update_weights_from_disk", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/update_weights_from_tensor", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/update_weights_from_distributed", trainer<&TrainerRoutes::refuse_weights>),
   };
   // The other routes of Anthropic, which this server does not have: their 404 has its form, too.
   static constexpr RouteTable table(rows,

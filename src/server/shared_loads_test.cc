@@ -60,6 +60,11 @@ class LoadingEngine final : public engine::Engine {
   }
   void cancel(engine::RequestId) override {}
   void cancel(engine::RequestId, int, std::optional<std::int64_t>) override {}
+  void abort(engine::RequestId) override {}
+  void pause(engine::Pause, Done done) override { done({}); }
+  void resume(std::string, Done done) override { done({}); }
+  engine::Pauses paused() const override { return {}; }
+  void reset_prefix_cache(bool, Done done) override { done({}); }
   engine::Stats stats() const override { return {}; }
   std::int64_t max_sequence_tokens() const override { return 0; }
   Result<void> health() const override { return {}; }

@@ -21,6 +21,8 @@ class ServedEngines {
 
   engine::Engine& engine();
   const model::Config& config() const { return stacks_.front()->config(); }
+  // Of the first engine; the others are alike.
+  const EngineStack& stack() const { return *stacks_.front(); }
 
  private:
   ServedEngines() = default;

@@ -122,6 +122,7 @@ class FakeEngine : public engine::Engine {
                                    std::shared_ptr<engine::EventSink> sink) override {
     const std::lock_guard lock(mutex_);
     if (refusal_) return *refusal_;
+    MOTLEY_TRY_VOID(pauses_.check(request));
     for (const lora::ScaledAdapter& each : request.adapters) {
       if (!adapters_.contains(each.name))
         return Error(ErrorCode::not_found, "no adapter '" + each.name + "'");
@@ -148,6 +149,45 @@ class FakeEngine : public engine::Engine {
     last_kept_ = kept;
     cancels_.insert({request, choice});
     changed_.notify_all();
+  }
+  void abort(engine::RequestId request) override {
+    const std::lock_guard lock(mutex_);
+    aborts_.insert(request);
+    changed_.notify_all();
+  }
+  void pause(engine::Pause pause, Done done) override {
+    const std::lock_guard lock(mutex_);
+    pauses_.add(pause).value();
+    last_pause_ = pause;
+    for (const Running& each : running_)
+      if (pauses_.of(each.request) == engine::PauseMode::abort) aborts_.insert(each.id);
+    pausing_.emplace_back(std::move(pause), std::move(done));
+    changed_.notify_all();
+  }
+  void resume(std::string adapter, Done done) override {
+    const std::lock_guard lock(mutex_);
+    pauses_.end(adapter);
+    calls_.push_back([done = std::move(done)] { done({}); });
+    changed_.notify_all();
+  }
+  engine::Pauses paused() const override {
+    const std::lock_guard lock(mutex_);
+    return pauses_;
+  }
+  void reset_prefix_cache(bool preempts, Done done) override {
+    const std::lock_guard lock(mutex_);
+    resets_.push_back(preempts);
+    calls_.push_back([done = std::move(done)] { done({}); });
+    changed_.notify_all();
+  }
+  std::optional<engine::Pause> last_pause() const {
+    const std::lock_guard lock(mutex_);
+    return last_pause_;
+  }
+  // Of each reset whether it preempts.
+  std::vector<bool> resets() const {
+    const std::lock_guard lock(mutex_);
+    return resets_;
   }
 
   void load_adapter(engine::AdapterSpec spec, bool replace, Done done) override {
@@ -238,6 +278,9 @@ class FakeEngine : public engine::Engine {
   bool advance(std::unique_lock<std::mutex>& lock, Running& running) {
     std::vector<std::function<void(engine::EventSink&)>> news;
     const engine::Request& request = running.request;
+    if (pauses_.keeps(request) && !aborts_.contains(running.id) &&
+        !cancels_.contains({running.id, -1}))
+      return false;
     if (!running.begun) {
       running.begun = true;
       engine::StartEvent start{.prompt_tokens = static_cast<std::int64_t>(request.tokens.size())};
@@ -260,6 +303,8 @@ class FakeEngine : public engine::Engine {
       };
       if (cancels_.contains({running.id, -1}) || cancels_.contains({running.id, number})) {
         finish(engine::FinishReason::cancelled, {});
+      } else if (aborts_.contains(running.id)) {
+        finish(engine::FinishReason::aborted, {});
       } else if (choice.said == running.said.size() ||
                  static_cast<std::int64_t>(choice.said) == request.max_tokens) {
         finish(engine::FinishReason::length, {});
@@ -317,6 +362,25 @@ class FakeEngine : public engine::Engine {
     piece(half, request.tokens.size());
   }
 
+  // Answers pauses whose requests have ended or stand still.
+  bool settle_pauses() {
+    const auto stands = [this](const std::pair<engine::Pause, Done>& each) {
+      return each.first.mode == engine::PauseMode::keep ||
+             std::ranges::none_of(running_, [&](const Running& one) {
+               return each.first.adapter.empty() ||
+                      std::ranges::find(one.request.adapters, each.first.adapter,
+                                        &lora::ScaledAdapter::name) != one.request.adapters.end();
+             });
+    };
+    bool some = false;
+    std::erase_if(pausing_, [&](const auto& each) {
+      if (!stands(each)) return false;
+      calls_.push_back([done = each.second] { done({}); });
+      return some = true;
+    });
+    return some;
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -341,6 +405,7 @@ class FakeEngine : public engine::Engine {
           ++each;
         }
       }
+      busy |= settle_pauses();
       if (busy) continue;
       if (ending_) return;
       changed_.wait(lock);
@@ -367,6 +432,11 @@ class FakeEngine : public engine::Engine {
   std::deque<std::function<void()>> calls_;
   std::list<Running> running_;
   std::set<std::pair<engine::RequestId, int>> cancels_;
+  std::set<engine::RequestId> aborts_;
+  engine::Pauses pauses_;
+  std::vector<std::pair<engine::Pause, Done>> pausing_;
+  std::optional<engine::Pause> last_pause_;
+  std::vector<bool> resets_;
   std::size_t ended_ = 0;
   std::size_t cancelled_ = 0;
   std::thread thread_;

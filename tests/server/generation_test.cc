@@ -67,11 +67,13 @@ TEST(Generation, ThatFindsNoMemoryIsCancelledAndHearsNoMoreOfItsClient) {
       planner.completion(json::parse(R"({"prompt": "x", "stream": true})", "body").value()).value();
   ExchangeWithoutMemory exchange(context.get_executor());
   MemoryBudget budget(1 << 20, 1 << 19);
+  RequestsUnderWay under_way(engine);
+  RequestsUnderWay::Entry entry(under_way, "id", "a");
   std::exception_ptr thrown;
-  asio::co_spawn(
-      context,
-      run_generation(exchange, engine, std::move(plan), "base", MemoryBudget::Share(budget, "a")),
-      [&](const std::exception_ptr& why, const engine::Usage&) { thrown = why; });
+  asio::co_spawn(context,
+                 run_generation(exchange, engine, std::move(plan), "base", entry,
+                                MemoryBudget::Share(budget, "a")),
+                 [&](const std::exception_ptr& why, const engine::Usage&) { thrown = why; });
   context.run();
   EXPECT_THROW(std::rethrow_exception(thrown), std::bad_alloc);
   EXPECT_FALSE(exchange.would_notice());

@@ -436,6 +436,8 @@ TEST(HostilePaths, OfAdaptersStayInsideTheRoot) {
   EXPECT_EQ(status(""), 400);
   EXPECT_EQ(status(std::string("good\0x", 6)), 400);
   EXPECT_EQ(status(std::string(5000, 'a')), 400);
+  for (const char* const file : {"adapter_config.json", "adapter_model.safetensors"})
+    std::ofstream(root / "good" / file) << "{}";
   server.engine().refuse_adapters(
       {ErrorCode::bad_file, "no tensor", cat("adapter 'y', ", (root / "good").string(), ", x")});
   EXPECT_EQ(message("good"), "adapter 'y', good, x: no tensor (lora_path)");

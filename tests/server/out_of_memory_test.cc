@@ -63,6 +63,26 @@ class PartakingEngine final : public engine::Engine {
     const Spared spared;
     engine_.cancel(request, choice, kept);
   }
+  void abort(engine::RequestId request) override {
+    const Spared spared;
+    engine_.abort(request);
+  }
+  void pause(engine::Pause pause, Done done) override {
+    const Spared spared;
+    engine_.pause(std::move(pause), std::move(done));
+  }
+  void resume(std::string adapter, Done done) override {
+    const Spared spared;
+    engine_.resume(std::move(adapter), std::move(done));
+  }
+  engine::Pauses paused() const override {
+    const Spared spared;
+    return engine_.paused();
+  }
+  void reset_prefix_cache(bool preempts, Done done) override {
+    const Spared spared;
+    engine_.reset_prefix_cache(preempts, std::move(done));
+  }
   void load_adapter(engine::AdapterSpec spec, bool replace, Done done) override {
     const Spared spared;
     engine_.load_adapter(std::move(spec), replace, std::move(done));

@@ -64,6 +64,45 @@ class Replicas : public testing::Test {
   TestServer server_{{.adapter_loading = true, .engine = &engine_}};
 };
 
+TEST_F(Replicas, PauseAndResumeTogether) {
+  const auto begin = [this](std::vector<std::unique_ptr<Client>>& clients) {
+    clients.push_back(std::make_unique<Client>(server_.port()));
+    clients.back()->send(completion());
+  };
+  ASSERT_EQ(server_.ask(post("/pause?mode=keep", "")).status, 200);
+  std::vector<std::unique_ptr<Client>> queued;
+  for (int i = 0; i < 6; ++i) begin(queued);
+  const auto waiting = [this](int replica) {
+    return replicas_[replica].engine->status({}).sequences;
+  };
+  EXPECT_TRUE(eventually([&] { return waiting(0) == 3 && waiting(1) == 3; }));
+  EXPECT_EQ(replicas_[0].executor.steps + replicas_[1].executor.steps, 0);
+  // In the other modes what queued ends, one way or the other.
+  ASSERT_EQ(server_.ask(post("/pause?mode=abort", "")).status, 200);
+  for (const auto& each : queued)
+    EXPECT_THAT(each->receive().body, HasSubstr(R"("finish_reason":"abort")"));
+  EXPECT_EQ(server_.ask(completion()).status, 503);
+  ASSERT_EQ(server_.ask(post("/resume", "")).status, 200);
+  EXPECT_EQ(server_.ask(completion()).status, 200);
+}
+
+TEST_F(Replicas, ResetThePrefixCachesOfAll) {
+  const auto cached = [this](int replica) {
+    return replicas_[replica].engine->stats().kv_pages_cached;
+  };
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(
+        server_
+            .ask(post("/v1/completions",
+                      cat(R"({"prompt": [)", i, R"(, 2, 3, 4, 5, 6, 7, 8, 9], "max_tokens": 1})")))
+            .status,
+        200);
+  EXPECT_TRUE(eventually([&] { return cached(0) > 0 && cached(1) > 0; }));
+  EXPECT_EQ(server_.ask(post("/reset_prefix_cache", R"({"reset_running_requests": true})")).body,
+            R"({"success":true})");
+  EXPECT_EQ(cached(0) + cached(1), 0);
+}
+
 TEST_F(Replicas, ServeOnWithoutTheOneWhoseDeviceFails) {
   for (int i = 0; i < 6; ++i) EXPECT_EQ(server_.ask(completion()).status, 200);
   EXPECT_EQ(page("/health"), R"({"status":"ready"})");

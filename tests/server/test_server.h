@@ -61,6 +61,7 @@ struct TestServerOptions {
   std::string chat_template = std::string(qwen_template);
   serving::FormNames forms = {};
   std::vector<std::string> keys = {};
+  std::vector<std::string> admin_keys = {};
   std::string holders = {};  // as --keys has them
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root = {};
@@ -118,12 +119,19 @@ class TestServer {
                          .keys = options.holders.empty()
                                      ? ApiKeys(options.keys)
                                      : ApiKeys::parse_holders(options.holders, "holders").value(),
+                         .admin_keys = ApiKeys(options.admin_keys),
                          .origins = options.origins,
                          .http_stats = [this] { return http_->stats(); },
                          .watchdog = options.watchdog,
                          .adapter_loading = options.adapter_loading,
                          .adapter_root = options.adapter_root,
                          .push_memory = options.push_memory,
+                         .info = {.compute = "bfloat16",
+                                  .logprobs_mode = "processed_logprobs",
+                                  .max_adapter_rank = 64,
+                                  .ranks = 2,
+                                  .replicas = 3,
+                                  .arithmetic = {{"compute", "bfloat16"}}},
                          .find_adapter = options.find_adapter,
                          .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(

@@ -198,9 +198,13 @@ void KvPages::end_copies(std::uint64_t copy) {
 }
 
 void KvPages::forget(Roots::iterator root) {
+  forget([&](const MixKey& key) { return key == root->first; });
+}
+
+void KvPages::forget(FunctionRef<bool(const MixKey& key)> is_chosen) {
   for (std::int32_t page = 0; page < static_cast<std::int32_t>(slots_.size()); ++page) {
     const Slot& one = slot(page);
-    if (one.block == 0 || one.root != root) continue;
+    if (one.block == 0 || !is_chosen(one.root->first)) continue;
     const bool idle = one.listed;
     if (idle) remove_idle(page);
     unpublish(page);

@@ -86,6 +86,10 @@ class KvPages {
   // The number of pages without owner after each of these has been released as often as it occurs.
   std::int64_t freed_by(std::span<std::int32_t> released) const;
 
+  // No later sequence finds blocks of the mixes that are chosen, and their snapshots are dropped.
+  // Sequences that have such pages keep them, and publish nothing more.
+  void forget(FunctionRef<bool(const MixKey& key)> is_chosen);
+
   // Checks that every page is in exactly one state, that the counts agree, and that owners[page] is
   // right.
   Result<void> check(std::span<const std::int32_t> owners) const;

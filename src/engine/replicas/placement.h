@@ -56,6 +56,11 @@ class Placement {
   std::vector<std::size_t> order(const Keys& keys, std::span<const ReplicaStatus> statuses) const;
   // The replica has accepted the request.
   void place(const Keys& keys, std::size_t replica);
+  // The engines have lost what they had computed.
+  void forget() {
+    newer_.clear();
+    older_.clear();
+  }
 
  private:
   using Replicas = std::uint64_t;  // a bit for each

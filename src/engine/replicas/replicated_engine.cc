@@ -111,6 +111,54 @@ void ReplicatedEngine::cancel(RequestId request, int choice, std::optional<std::
   replica_of(request).cancel(own_id(request), choice, kept);
 }
 
+void ReplicatedEngine::abort(RequestId request) { replica_of(request).abort(own_id(request)); }
+
+void ReplicatedEngine::pause(Pause pause, Done done) {
+  if (stopping_) return done(stopping_error());
+  const auto is_known = [&] {
+    const std::lock_guard held(lock_);
+    return pause.adapter.empty() || is_ready_locked(pause.adapter);
+  };
+  if (!is_known()) return done(no_adapter(pause.adapter, "lora_name"));
+  call_all(done, [&](Replica& replica, const Done& each) { replica.pause(pause, each); });
+}
+
+void ReplicatedEngine::resume(std::string adapter, Done done) {
+  call_all(done, [&](Replica& replica, const Done& each) { replica.resume(adapter, each); });
+}
+
+Pauses ReplicatedEngine::paused() const {
+  const std::vector<std::size_t> serve = serving();
+  return replicas_[serve.empty() ? 0 : serve.front()]->paused();
+}
+
+void ReplicatedEngine::reset_prefix_cache(bool preempts, Done done) {
+  {
+    const std::lock_guard held(lock_);
+    placement_.forget();
+  }
+  call_all(done,
+           [&](Replica& replica, const Done& each) { replica.reset_prefix_cache(preempts, each); });
+}
+
+void ReplicatedEngine::call_all(const Done& done, Call call) {
+  const auto change = within_memory([&]() -> Result<std::shared_ptr<Change>> {
+    MOTLEY_TRY_VOID(health());
+    auto made = std::make_shared<Change>();
+    made->done = done;
+    made->replicas = serving();
+    made->answers.resize(replicas_.size());
+    return made;
+  });
+  if (!change.ok()) return done(change.error());
+  call_each(*change, call, &ReplicatedEngine::end_call);
+}
+
+void ReplicatedEngine::end_call(const std::shared_ptr<Change>& change) {
+  Result<void> outcome = outcome_of(*change);
+  change->done(std::move(outcome));
+}
+
 std::vector<std::size_t> ReplicatedEngine::serving() const {
   std::vector<std::size_t> serving;
   for (std::size_t i = 0; i < replicas_.size(); ++i)

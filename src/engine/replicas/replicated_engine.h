@@ -32,6 +32,11 @@ class ReplicatedEngine final : public Engine {
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
   void cancel(RequestId request) override;
   void cancel(RequestId request, int choice, std::optional<std::int64_t> kept) override;
+  void abort(RequestId request) override;
+  void pause(Pause pause, Done done) override;
+  void resume(std::string adapter, Done done) override;
+  Pauses paused() const override;
+  void reset_prefix_cache(bool preempts, Done done) override;
   void load_adapter(AdapterSpec spec, bool replace, Done done) override;
   void unload_adapter(std::string name, Done done) override;
   std::vector<AdapterInfo> adapters() const override;
@@ -70,6 +75,9 @@ class ReplicatedEngine final : public Engine {
 
   // Whether requests can use the name. Requires the lock.
   bool is_ready_locked(std::string_view name) const;
+  // Calls all that serve; done when all have answered.
+  void call_all(const Done& done, Call call);
+  void end_call(const std::shared_ptr<Change>& change);
   // Begins a change of the name.
   Result<std::shared_ptr<Change>> begin_load(const AdapterSpec& spec, const Done& done);
   Result<std::shared_ptr<Change>> begin_unload(const std::string& name, const Done& done);

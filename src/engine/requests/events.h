@@ -56,6 +56,7 @@ enum class FinishReason : std::uint8_t {
   stop,       // a token of end_ids or stop_ids, or the grammar has ended
   length,     // max_tokens, or the longest sequence that the model or the memory allows
   cancelled,  // by cancel()
+  aborted,    // by abort() or a pause: the choice keeps what it has
 };
 
 struct ChoiceEvent {

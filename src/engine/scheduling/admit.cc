@@ -52,7 +52,7 @@ void Scheduler::admit() {
 
 Result<bool> Scheduler::begins(WaitingSequence& waiting, bool& room, TimePoint now) {
   const Job& job = *waiting.sequence.job;
-  if (job.failure) return false;
+  if (job.failure || waiting.paused) return false;
   if (!has_adapters(waiting, now)) {
     if (waiting.claim && waiting.claim->error() != nullptr) return *waiting.claim->error();
     if (!waiting.claim && !residency_.can_fit(job.adapters.entries()))
@@ -130,10 +130,14 @@ bool Scheduler::find_room(const WaitingSequence& waiting, TimePoint now) {
 }
 
 // Preempts a sequence of the same client with lower priority, else the last one of a client that
-// runs more. So a client that fills the batch with long answers blocks others no longer than the
-// patience.
+// runs more; but first a paused one, which would keep its pages for as long as the pause lasts. So
+// a client that fills the batch with long answers blocks others no longer than the patience.
 bool Scheduler::preempt_for(const WaitingSequence& waiting, TimePoint now) {
   running_.order();
+  if (!running_.empty() && running_.last().paused) {
+    preempt_last();
+    return true;
+  }
   const Job& job = *waiting.sequence.job;
   for (std::size_t i = running_.size(); i-- > 0;) {
     const Job& other = *running_[i].sequence.job;
@@ -152,8 +156,9 @@ void Scheduler::preempt(std::size_t at) {
   const std::unique_ptr<RunningSequence> preempted = running_.take(at);
   ++counts_.all().preemptions;
   states_.save(*preempted);
-  waiting_.add(std::move(preempted->place),
-               {.sequence = std::move(preempted->sequence), .claim = std::move(preempted->claim)});
+  waiting_.add(std::move(preempted->place), {.sequence = std::move(preempted->sequence),
+                                             .claim = std::move(preempted->claim),
+                                             .paused = preempted->paused});
 }
 
 void Scheduler::begin(WaitingQueue::Place place) {

@@ -53,7 +53,10 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
 void Scheduler::submit(Arrival arrival) {
   const std::shared_ptr<EventSink> sink = arrival.sink;
   Stats& counts = counts_.of(arrival.request);
+  const RequestId id = arrival.id;
+  const bool ends_now = pauses_.of(arrival.request) == PauseMode::abort;
   const Result<void> entered = within_memory([&] { return enter(std::move(arrival)); });
+  if (entered.ok() && ends_now) abort(id);
   if (entered.ok()) return;
   ++counts.failed;
   report_failure(*sink, entered.error());
@@ -97,7 +100,8 @@ Result<void> Scheduler::enter(Arrival arrival) {
   outbox_.provide(ends);
   jobs_.add(job);
   ++counts_.of(job->request).requests;
-  waiting_.add(std::move(place), {.sequence = std::move(sequence)});
+  const bool paused = pauses_.keeps(job->request);
+  waiting_.add(std::move(place), {.sequence = std::move(sequence), .paused = paused});
   return {};
 }
 
@@ -108,8 +112,24 @@ void Scheduler::cancel(RequestId request, std::optional<int> choice,
   const int first = choice.value_or(0);
   const int last = choice.value_or(job->request.choices - 1);
   if (first < 0 || last >= job->request.choices) return;
+  end_choices(job, first, last, FinishReason::cancelled, kept);
+}
+
+void Scheduler::abort(RequestId request) {
+  const std::shared_ptr<Job> job = jobs_.find(request);
+  if (job == nullptr) return;
+  // An answer has all scores of its prompt, or is an error.
+  if (job->scoring())
+    return fail(
+        job, Error(ErrorCode::unavailable, "the request was aborted before its prompt was scored",
+                   {}, "ask again when the server is not paused"));
+  end_choices(job, 0, job->request.choices - 1, FinishReason::aborted);
+}
+
+void Scheduler::end_choices(const std::shared_ptr<Job>& job, int first, int last,
+                            FinishReason reason, std::optional<std::int64_t> kept) {
   for (int i = first; i <= last; ++i) {
-    if (!job->closed[static_cast<std::size_t>(i)]) finish_choice(*job, i, FinishReason::cancelled);
+    if (!job->closed[static_cast<std::size_t>(i)]) finish_choice(*job, i, reason);
   }
   running_.remove_if([&](RunningSequence& each) {
     if (each.sequence.job != job || each.sequence.open() > 0) return false;
@@ -252,6 +272,9 @@ Result<void> Scheduler::check() const {
   for (const auto& each : running_.all()) {
     for (const std::int32_t page : each->pages.pages()) ++owners[static_cast<std::size_t>(page)];
     MOTLEY_TRY_VOID(check_running(*each));
+    if (each->paused != pauses_.keeps(each->sequence.job->request))
+      return broken(
+          cat("request ", each->sequence.job->id, " runs on in a pause, or stands still"));
     open[each->sequence.job->id] += each->sequence.open();
   }
   MOTLEY_TRY_VOID(check_slots());

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "base/function_ref.h"
 #include "base/result.h"
@@ -11,6 +12,7 @@
 #include "base/system/watchdog.h"
 #include "engine/execution/executor.h"
 #include "engine/memory/kv_pages.h"
+#include "engine/requests/pauses.h"
 #include "engine/residency/residency.h"
 #include "engine/scheduling/outbox.h"
 #include "engine/scheduling/step_plan.h"
@@ -63,6 +65,22 @@ class Scheduler {
   void cancel(RequestId request, std::optional<int> choice = {},
               std::optional<std::int64_t> kept = {});
   void cancel_all();
+  // Its choices finish as `aborted`.
+  void abort(RequestId request);
+
+  // pause.cc
+  // In `abort` the requests end at once, and those that arrive later too; in `wait` they run on; in
+  // `keep` they stand still.
+  Result<void> pause(const Pause& pause);
+  void resume(std::string_view adapter);
+  void resume_all();
+  // Whether a request with a smaller id than this has not ended; of an adapter, if it is given.
+  bool has_requests(std::string_view adapter, RequestId before) const;
+  // Later requests find nothing of what was computed with this adapter; empty: with any or none.
+  void forget_prefixes(std::string_view adapter);
+  // The same of all, where `preempts` also for what runs.
+  void reset_prefix_cache(bool preempts);
+
   // Fails all requests.
   void fail_all(const Error& error);
 
@@ -100,6 +118,9 @@ class Scheduler {
 
   // scheduler.cc
   Result<void> enter(Arrival arrival);
+  // Ends these of its choices.
+  void end_choices(const std::shared_ptr<Job>& job, int first, int last, FinishReason reason,
+                   std::optional<std::int64_t> kept = {});
   void finish_choice(Job& job, int choice, FinishReason reason,
                      std::optional<std::int32_t> stop_token = {});
   // Removes all its sequences.
@@ -116,6 +137,9 @@ class Scheduler {
   void validate();
   Result<void> check_running(const RunningSequence& running) const;
   Result<void> check_slots() const;
+
+  // pause.cc
+  void note_pauses();
 
   // admit.cc
   void admit();
@@ -173,6 +197,7 @@ class Scheduler {
   StepPlan plan_;
   Outbox outbox_;
   RequestCounts counts_;
+  Pauses pauses_;
   bool adapters_changed_ = false;
   bool has_run_ = false;  // since the executor's release_adapters()
 };

@@ -1,5 +1,5 @@
-// Random requests, cancels, loads, replacements and unloads in memory that is too small. Every step
-// is validated, and every answer equals that of the request alone.
+// Random requests, cancels, aborts, pauses, loads, replacements and unloads in memory that is too
+// small. Every step is validated, and every answer equals that of the request alone.
 
 #include <random>
 
@@ -34,6 +34,9 @@ class Soak {
       if (submitted_ < requests_in_all && world_.scheduler.waiting() < 40 && chance(70)) submit();
       if (chance(5)) cancel();
       if (chance(2)) load_or_unload();
+      if (chance(1)) pause();
+      if (chance(4)) resume();
+      if (submitted_ == requests_in_all) world_.scheduler.resume_all();
       if (chance(60) && world_.store.jobs() > 0) world_.store.run_one();
       ASSERT_TRUE(world_.scheduler.step().ok());
       world_.clock.advance(std::chrono::milliseconds(5));
@@ -44,6 +47,7 @@ class Soak {
     world_.run();
     EXPECT_EQ(finished_ + cancelled_ + failed_, requests_in_all);
     EXPECT_GT(finished_, requests_in_all / 3);
+    EXPECT_GT(pauses_, requests_in_all / 200);
     EXPECT_EQ(world_.scheduler.pages().used(), 0);
     // Only its own content is left of the pinned adapter.
     EXPECT_EQ(world_.store.usage().pinned_pages, 1);
@@ -102,11 +106,30 @@ class Soak {
   void cancel() {
     if (live_.empty()) return;
     const Live& live = live_[static_cast<std::size_t>(below(static_cast<int>(live_.size())))];
-    if (chance(50)) {
+    if (chance(30)) {
+      world_.scheduler.abort(live.id);
+    } else if (chance(50)) {
       world_.scheduler.cancel(live.id);
     } else {
       world_.scheduler.cancel(live.id, below(live.request.choices));
     }
+  }
+
+  // Of all requests or of one adapter.
+  void pause() {
+    ++pauses_;
+    const std::string adapter = chance(50) ? "" : cat("a", below(adapters));
+    const auto mode = chance(70)   ? PauseMode::keep
+                      : chance(50) ? PauseMode::wait
+                                   : PauseMode::abort;
+    world_.scheduler.pause({.mode = mode, .adapter = adapter}).value();
+    const bool runs = world_.scheduler.has_requests(adapter, ~RequestId{0});
+    EXPECT_FALSE(runs && mode == PauseMode::abort && adapter.empty());
+    if (chance(20)) world_.scheduler.reset_prefix_cache(chance(50));
+  }
+  void resume() {
+    world_.scheduler.resume("");
+    world_.scheduler.resume(cat("a", below(adapters)));
   }
 
   void load_or_unload() {
@@ -137,7 +160,8 @@ class Soak {
       bool whole = true;
       for (int choice = 0; choice < live.request.choices; ++choice) {
         const auto at = static_cast<std::size_t>(choice);
-        const bool cancelled = live.sink->reasons[at] == FinishReason::cancelled;
+        const bool cancelled = live.sink->reasons[at] == FinishReason::cancelled ||
+                               live.sink->reasons[at] == FinishReason::aborted;
         whole = whole && !cancelled;
         check_choice(live, choice, cancelled);
       }
@@ -197,6 +221,7 @@ class Soak {
   int finished_ = 0;
   int cancelled_ = 0;
   int failed_ = 0;
+  int pauses_ = 0;
 };
 
 TEST(SchedulerSoak, EveryAnswerIsItsOwn) {

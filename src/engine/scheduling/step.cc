@@ -42,7 +42,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     MOTLEY_TRY_VOID(states_.finish(running_.all()));
   MOTLEY_TRY_VOID(states_.follow(running_.all()));
   admit();
-  if (running_.empty()) return rest();
+  if (running_.none_goes_on()) return rest();
   has_run_ = true;
   MOTLEY_TRY_VOID(states_.outcome());
   const TimePoint begin = clock_->now();
@@ -98,7 +98,7 @@ Result<void> Scheduler::lay_out_decodes() {
   const std::uint64_t preemptions = counts_.all().preemptions;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     RunningSequence& running = running_[i];
-    if (running.remaining() != 1 || running.loading > 0) continue;
+    if (running.remaining() != 1 || running.loading > 0 || running.paused) continue;
     if (running.held && !running.sequence.sampler->ready()) continue;
     running.held = false;
     const std::int64_t length = running.sequence.length();
@@ -148,7 +148,8 @@ void Scheduler::lay_out_prompts() {
     return states_.rows_wanted(running);
   });
   for (const auto& running : running_.all()) {
-    if (running->remaining() <= 1 || running->loading > 0 || running->sequence.job->failure)
+    if (running->remaining() <= 1 || running->loading > 0 || running->paused ||
+        running->sequence.job->failure)
       continue;
     Client& client = *running->sequence.job->client;
     const std::int64_t rows = std::min(states_.rows_wanted(*running), client.rows);

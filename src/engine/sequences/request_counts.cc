@@ -49,6 +49,7 @@ void RequestCounts::count_choice(const Job& job, FinishReason reason) {
         ++counts.finished_length;
         break;
       case FinishReason::cancelled:
+      case FinishReason::aborted:
         ++counts.finished_cancelled;
         break;
     }

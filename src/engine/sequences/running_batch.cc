@@ -24,14 +24,18 @@ std::unique_ptr<RunningSequence> RunningBatch::take(std::size_t at) {
   return taken;
 }
 
+// Paused ones are last, so that the others go on as if these were not there.
 bool RunningBatch::stands_before(const RunningSequence& a, const RunningSequence& b) {
+  if (a.paused != b.paused) return b.paused;
   if (a.rank != b.rank) return a.rank < b.rank;
   return a.sequence.job->client->number < b.sequence.job->client->number;
 }
 
 void RunningBatch::order() {
   if (!std::exchange(changed_, false)) return;
-  std::ranges::sort(running_, {}, [](const auto& each) { return each->sequence.order(); });
+  std::ranges::sort(running_, {}, [](const auto& each) {
+    return std::pair(each->paused, each->sequence.order());
+  });
   ++ordering_;
   for (const auto& each : running_) {
     Client& client = *each->sequence.job->client;
@@ -51,7 +55,7 @@ void RunningBatch::share_rows(std::int64_t rows,
                               FunctionRef<std::int64_t(const RunningSequence&)> rows_wanted) {
   prompting_.clear();
   for (const auto& running : running_) {
-    if (running->remaining() <= 1 || running->loading > 0) continue;
+    if (running->remaining() <= 1 || running->loading > 0 || running->paused) continue;
     Client& client = *running->sequence.job->client;
     if (client.rows_wanted == 0) prompting_.push_back(&client);
     client.rows_wanted += rows_wanted(*running);

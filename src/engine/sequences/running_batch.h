@@ -41,6 +41,13 @@ class RunningBatch {
     std::erase_if(running_, [&](const auto& each) { return predicate(*each); });
   }
 
+  // Call when RunningSequence::paused has changed.
+  void note_pauses() { changed_ = true; }
+  // Whether a sequence could be in a step; paused ones are last in the order.
+  bool none_goes_on() const {
+    return std::ranges::all_of(running_, [](const auto& each) { return each->paused; });
+  }
+
   // After this all() stands in order.
   void order();
   // The client's running sequences, as of the last order().

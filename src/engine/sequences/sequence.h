@@ -79,6 +79,7 @@ struct WaitingSequence {
   std::optional<TimePoint> asked = {};
   Duration without_adapters{};  // the time it waited for them before
   bool in_line = false;         // adapters are closing for it
+  bool paused = false;          // it does not begin
 };
 
 using WaitingSequences = std::map<Order, WaitingSequence>;
@@ -104,6 +105,7 @@ struct RunningSequence {
   // The copy that brings its state from the host: it is in no step before that has ended. 0: none.
   std::uint64_t loading = 0;
   bool done = false;      // removed at the end of the step
+  bool paused = false;    // it is in no step
   bool held = false;      // its last draw waits: it is in no step until its sampler is ready
   std::int64_t rank = 0;  // index among the client's running sequences, by its weight
 

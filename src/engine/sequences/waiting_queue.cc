@@ -85,7 +85,8 @@ void WaitingQueue::try_give_adapters(Residency& residency, TimePoint now) {
   line_.clear();
   // Adapters that one sequence has claimed are available to all.
   for (auto& [order, waiting] : waiting_) {
-    if (!waiting.claim) waiting.claim = residency.claim(waiting.sequence.job->adapters.entries());
+    if (!waiting.claim && !waiting.paused)
+      waiting.claim = residency.claim(waiting.sequence.job->adapters.entries());
   }
   if (residency.making_room()) take_claims_back(now);
 }
@@ -97,7 +98,7 @@ void WaitingQueue::form_line(Residency& residency, TimePoint now) {
   bool one_client = true;
   const Client* first = nullptr;
   for (auto& [order, waiting] : waiting_) {
-    if (waiting.claim) continue;
+    if (waiting.claim || waiting.paused) continue;
     const auto adapters = waiting.sequence.job->adapters.entries();
     if (adapters.empty()) {
       waiting.claim = residency.claim(adapters);
@@ -109,7 +110,7 @@ void WaitingQueue::form_line(Residency& residency, TimePoint now) {
     first = waiting.sequence.job->client;
   }
   for (auto& [order, waiting] : waiting_) {
-    if (waiting.claim) continue;
+    if (waiting.claim || waiting.paused) continue;
     const auto count = static_cast<double>(waiting.sequence.job->client->sequences);
     line_.add(waiting, now, {.priority = one_client, .urgency = 1 / count});
   }

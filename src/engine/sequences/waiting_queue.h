@@ -31,6 +31,11 @@ class WaitingQueue {
   bool empty() const { return waiting_.empty(); }
   std::size_t size() const { return waiting_.size(); }
   const WaitingSequences& all() const { return waiting_; }
+  // Says of each sequence whether it is paused: paused ones get no adapters.
+  template <class Predicate>
+  void note_pauses(Predicate is_paused) {
+    for (auto& [order, waiting] : waiting_) waiting.paused = is_paused(waiting);
+  }
   // Those whose adapters are not ready.
   std::int64_t without_adapters() const;
 

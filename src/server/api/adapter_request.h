@@ -11,6 +11,8 @@ namespace motley::server {
 
 // Bodies of these requests hold only a few names.
 inline constexpr std::size_t max_adapter_request_bytes = 64 << 10;
+// Of a list of requests to abort.
+inline constexpr std::size_t max_request_ids_bytes = 1 << 20;
 
 struct LoadAdapterRequest {
   engine::AdapterSpec spec;  // with the path as the client wrote it

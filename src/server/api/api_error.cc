@@ -111,6 +111,11 @@ std::string_view flat_type_of(int status) {
                         : "InternalServerError";
 }
 
+json::Object adapter_fields(const Error& error, int status) {
+  return {{"error", error_fields(error)}, {"object", "error"},      {"message", error.message()},
+          {"type", flat_type_of(status)}, {"param", json::Value()}, {"code", status}};
+}
+
 }  // namespace
 
 Error at_field(const Error& error, std::string_view field) {
@@ -138,12 +143,16 @@ HttpResponse error_response(const Error& error) {
 
 HttpResponse adapter_error(const Error& error, std::string_view /*request_id*/) {
   HttpResponse response = error_response(error);
-  response.body = json::write(json::Object{{"error", error_fields(error)},
-                                           {"object", "error"},
-                                           {"message", error.message()},
-                                           {"type", flat_type_of(response.status)},
-                                           {"param", json::Value()},
-                                           {"code", response.status}});
+  response.body = json::write(adapter_fields(error, response.status));
+  return response;
+}
+
+HttpResponse in_place_error(const Error& error, std::string_view /*request_id*/) {
+  HttpResponse response = error_response(error);
+  json::Object fields = adapter_fields(error, response.status);
+  fields.add("success", false);
+  fields.add("error_message", error.message());
+  response.body = json::write(fields);
   return response;
 }
 

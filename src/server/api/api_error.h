@@ -21,6 +21,9 @@ HttpResponse openai_error(const Error& error, std::string_view request_id);
 // For the adapter routes: also with the flat fields of older clients, as vLLM names the types.
 HttpResponse adapter_error(const Error& error, std::string_view request_id);
 
+// For routes that load adapters in place: with SGLang's fields too.
+HttpResponse in_place_error(const Error& error, std::string_view request_id);
+
 // The error with the request's field that it is about as its place; the message keeps the place
 // that it had, such as one in a file.
 Error at_field(const Error& error, std::string_view field);

@@ -69,6 +69,7 @@ GenerationPlan GenerationPlanner::make_plan(
   }
   GenerationPlan plan{.requests = std::move(parts.requests),
                       .model = fields.model,
+                      .request_id = fields.request_id,
                       .choices = static_cast<std::size_t>(fields.choices),
                       .stream = fields.stream,
                       .rules = std::move(parts.rules),

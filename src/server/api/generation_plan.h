@@ -25,6 +25,7 @@ struct GenerationPlan {
   std::vector<engine::Request> requests;  // one per prompt; empty if the charge exceeds the limits
   std::unique_ptr<Reply> reply;           // null if there are no requests
   std::string model;                      // as the request names it
+  std::string request_id;                 // that the body gives; empty: none
   std::size_t choices = 1;                // of each
   bool stream = false;
   serving::TextRules rules;

@@ -73,6 +73,7 @@ std::string failure_event(const Error& error) { return cat("data: ", error_body(
 double finite_logprob(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
 
 std::string_view name(engine::FinishReason end) {
+  if (end == engine::FinishReason::aborted) return "abort";
   return end == engine::FinishReason::stop ? "stop" : "length";
 }
 

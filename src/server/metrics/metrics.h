@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/system/watchdog.h"
+#include "engine/requests/pauses.h"
 #include "engine/stats/stats.h"
 #include "server/http/connections/http_stats.h"
 
@@ -44,6 +45,8 @@ std::string metrics_page(const engine::Stats& stats, const HttpCounts& http,
                          const ServerFigures& server);
 // Further metrics of the process; the watchdog may be null.
 std::string process_metrics(const Watchdog* watchdog);
+// Further metrics of pauses.
+std::string pause_metrics(const engine::Pauses& pauses);
 // Further metrics of connections and their requests' memory.
 std::string http_metrics(const HttpStats& stats);
 

@@ -91,9 +91,10 @@ std::vector<Family> shown() {
   stats.ranks.resize(2);
   HttpCounts http;
   http.count("/v1/models", 200);
-  const std::string page = cat(metrics_page(stats, http, {.model = "base"}), http_metrics({}),
-                               holder_metrics({{"team", {.requests = 1}}}),
-                               push_metrics(PushCounts(), {}), process_metrics(nullptr));
+  const std::string page =
+      cat(metrics_page(stats, http, {.model = "base"}), http_metrics({}),
+          holder_metrics({{"team", {.requests = 1}}}), push_metrics(PushCounts(), {}),
+          pause_metrics({}), process_metrics(nullptr));
   stats.replicas.resize(2);
   std::vector<Family> all = families_of(metrics_page(stats, http, {.model = "base"}));
   const std::vector<Family> of_one = families_of(page);

@@ -33,6 +33,14 @@ void write_figures(MetricsPage& page) {
 
 }  // namespace
 
+std::string pause_metrics(const engine::Pauses& pauses) {
+  MetricsPage page;
+  page.gauge("motley_paused", "Whether all requests are paused.", pauses.all() ? 1 : 0);
+  page.gauge("motley_paused_adapters", "Adapters that are paused by themselves.",
+             pauses.adapters().size());
+  return std::move(page).take();
+}
+
 std::string process_metrics(const Watchdog* watchdog) {
   MetricsPage page;
   page.family("motley_build_info", "gauge", "What this program was built from.");

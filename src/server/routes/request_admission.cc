@@ -46,6 +46,8 @@ RequestAdmission::RequestAdmission(const RouteTable& routes, Options options)
     : routes_(routes),
       keys_(std::move(options.keys)),
       keys_required_(keys_.get()->required()),
+      admin_keys_(std::move(options.admin_keys)),
+      has_admin_keys_(admin_keys_.get()->required()),
       origins_(std::move(options.origins)),
       adapter_loading_(options.adapter_loading) {}
 
@@ -53,7 +55,10 @@ HeadVerdict RequestAdmission::admit(const HttpHead& head, const RouteTable::Matc
   // Of one reading of the files.
   const std::shared_ptr<const ApiKeys> keys = keys_.get();
   const ApiKeys::Key* const key = keys->find(head.authorization, head.api_key);
-  HeadVerdict verdict{.refusal = refusal(head, match, key != nullptr)};
+  const bool is_admin = admin_keys_.get()->find(head.authorization, head.api_key) != nullptr;
+  const Rights rights{.has_key = key != nullptr || is_admin,
+                      .may_change_server = has_admin_keys_ ? is_admin : adapter_loading_};
+  HeadVerdict verdict{.refusal = refusal(head, match, rights)};
   if (verdict.refusal) {
     std::ranges::move(page_headers(head, match), std::back_inserter(verdict.refusal->headers));
     return verdict;
@@ -62,7 +67,8 @@ HeadVerdict RequestAdmission::admit(const HttpHead& head, const RouteTable::Matc
       match.route == nullptr ? Route::unread_body_bytes : match.route->max_body_bytes();
   verdict.streams_body = match.route != nullptr && match.route->body == Body::streamed;
   verdict.parameter = match.parameter.text;
-  verdict.authorized = key != nullptr;
+  verdict.authorized = rights.has_key;
+  verdict.may_change_server = rights.may_change_server;
   if (key != nullptr) verdict.holder = key->holder;
   return verdict;
 }
@@ -90,7 +96,7 @@ HttpResponse RequestAdmission::preflight(const HttpHead& head,
 // The answer if the body need not be read.
 std::optional<HttpResponse> RequestAdmission::refusal(const HttpHead& head,
                                                       const RouteTable::Match& match,
-                                                      bool has_key) const {
+                                                      const Rights& rights) const {
   const auto refused = [&](const Error& error) {
     return routes_.error_writer(head.path)(error, head.id);
   };
@@ -99,7 +105,7 @@ std::optional<HttpResponse> RequestAdmission::refusal(const HttpHead& head,
   if (head.method == "OPTIONS" && routes_.is_for_pages(*match.path)) return std::nullopt;
   if (match.route == nullptr) return wrong_method(head, *match.path);
   const Route& route = *match.route;
-  if (const auto denied = access_refusal(route, head, has_key)) return refused(*denied);
+  if (const auto denied = access_refusal(route, head, rights)) return refused(*denied);
   if (const auto wrong = wrong_target(head, match)) return refused(*wrong);
   return wrong_coding(route, head);
 }
@@ -115,17 +121,25 @@ HttpResponse RequestAdmission::wrong_method(const HttpHead& head, const Route& p
   return response;
 }
 
+Error RequestAdmission::no_operator(const HttpHead& head) const {
+  if (!has_admin_keys_)
+    return {ErrorCode::forbidden, "adapters can't be loaded here, nor the server changed", "",
+            "start the server with --allow-adapter-loading or --admin-key-file"};
+  const bool sent = !head.authorization.empty() || !head.api_key.empty();
+  return {sent ? ErrorCode::forbidden : ErrorCode::unauthorized,
+          "this route takes a key of --admin-key-file alone", "",
+          "send Authorization: Bearer KEY, or X-Api-Key: KEY"};
+}
+
 std::optional<Error> RequestAdmission::access_refusal(const Route& route, const HttpHead& head,
-                                                      bool has_key) const {
-  if (route.access != Access::anyone && keys_required_ && !has_key)
+                                                      const Rights& rights) const {
+  if (route.access != Access::anyone && keys_required_ && !rights.has_key)
     return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
                  "send Authorization: Bearer KEY, or X-Api-Key: KEY");
-  if (route.access == Access::operators && !adapter_loading_)
-    return Error(ErrorCode::forbidden, "adapters can't be loaded or unloaded here", "",
-                 "start the server with --allow-adapter-loading");
+  if (route.access == Access::operators && !rights.may_change_server) return no_operator(head);
   // A web page in a browser on this machine must not use routes without keys.
   if (route.pages == Pages::none && !head.origin.empty())
-    return Error(ErrorCode::forbidden, "a web page can't load or unload adapters", "",
+    return Error(ErrorCode::forbidden, "a web page can't change the server", "",
                  "send the request without Origin, from a program");
   // Pages have no key; and a gateway in front of a server with keys may use another Host.
   if (!keys_required_ && route.pages != Pages::any && origins_.is_foreign(head))

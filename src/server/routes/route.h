@@ -31,7 +31,7 @@ inline constexpr RouteHandler handler = CallOfMember<member>::call;
 enum class Access : std::uint8_t {
   anyone,     // without a key, until the end of shutdown
   clients,    // with a key, if the server has keys
-  operators,  // the same, if --allow-adapter-loading permits it
+  operators,  // the same, with --allow-adapter-loading; or with a key of --admin-key-file
 };
 
 // Which web pages may ask, from the browsers of their visitors.

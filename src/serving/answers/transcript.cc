@@ -80,8 +80,7 @@ std::optional<ChoiceUpdate> Transcript::take_end(std::size_t prompt,
     return std::nullopt;
   }
   ChoiceUpdate update{.index = index, .piece = choice.text.finish(event.stop_token.has_value())};
-  const bool stopped = choice.text.stopped() || event.reason == engine::FinishReason::stop;
-  update.end = stopped ? engine::FinishReason::stop : engine::FinishReason::length;
+  update.end = choice.text.stopped() ? engine::FinishReason::stop : event.reason;
   update.stop = choice.text.stop();
   return update;
 }

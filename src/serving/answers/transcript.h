@@ -18,7 +18,7 @@ namespace motley::serving {
 struct ChoiceUpdate {
   std::size_t index = 0;
   ChoiceText::Piece piece;
-  std::optional<engine::FinishReason> end;  // `stop` or `length`
+  std::optional<engine::FinishReason> end;  // `stop`, `length` or `aborted`
   std::optional<std::size_t> stop = {};     // index of the stop string that ended it, if one did
 };
 

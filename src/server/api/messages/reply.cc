@@ -179,9 +179,9 @@ std::string MessagesReply::ending() const {
   if (stop_ && *stop_ < stops.size())
     return cat("\"stop_reason\":\"stop_sequence\",\"stop_sequence\":",
                json::string_literal(stops[*stop_]));
-  const std::string_view reason = end_ == engine::FinishReason::length ? "max_tokens"
-                                  : called_                            ? "tool_use"
-                                                                       : "end_turn";
+  // This protocol has no word for an answer that was aborted: it is one that is not whole.
+  const bool whole = end_ != engine::FinishReason::length && end_ != engine::FinishReason::aborted;
+  const std::string_view reason = !whole ? "max_tokens" : called_ ? "tool_use" : "end_turn";
   return cat("\"stop_reason\":\"", reason, "\",\"stop_sequence\":null");
 }
 

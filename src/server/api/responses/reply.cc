@@ -225,7 +225,9 @@ void ResponsesReply::write_response(const Outcome& outcome) {
                   ",\"completed_at\":", completed ? std::to_string(std::time(nullptr)) : "null",
                   ",\"status\":\"", outcome.status,
                   "\",\"background\":false,\"error\":", outcome.error, ",\"incomplete_details\":",
-                  outcome.status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null",
+                  end_ == engine::FinishReason::length && outcome.status == "incomplete"
+                      ? R"({"reason":"max_output_tokens"})"
+                      : "null",
                   ",\"output\":["));
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (i > 0) script_.add(",");
@@ -247,7 +249,8 @@ std::string ResponsesReply::usage(const engine::Usage& usage) const {
 }
 
 ResponsesReply::Outcome ResponsesReply::outcome(const serving::Transcript& transcript) const {
-  return {.status = end_ == engine::FinishReason::length ? "incomplete" : "completed",
+  const bool whole = end_ != engine::FinishReason::length && end_ != engine::FinishReason::aborted;
+  return {.status = whole ? "completed" : "incomplete",
           .usage = usage(transcript.usage()),
           .version = version_member(transcript)};
 }

@@ -39,6 +39,7 @@ void RequestExchange::take_head(RequestHead head) {
 void RequestExchange::take_verdict(HeadVerdict verdict, MemoryBudget::Share body_share) {
   request_.holder = std::move(verdict.holder);
   request_.parameter = std::move(verdict.parameter);
+  request_.may_change_server = verdict.may_change_server;
   body_share_ = std::move(body_share);
   incoming_.streamed = verdict.streams_body;
   const std::size_t most = connection_.context().limits.body_bytes;

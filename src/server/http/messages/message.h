@@ -37,6 +37,7 @@ struct HttpHead {
   std::string address;
   // The holder of the request's key; null: none, and the address stands for the client.
   std::shared_ptr<const Principal> holder = {};
+  bool may_change_server = false;  // for all of its clients
 
   // By which clients are limited, and take turns.
   const std::string& client() const { return holder ? holder->name : address; }
@@ -84,6 +85,7 @@ struct HeadVerdict {
   bool streams_body = false;
   std::string parameter = {};  // of the route's path
   bool authorized = false;     // by a key: limits by address do not apply to its body
+  bool may_change_server = false;
   std::shared_ptr<const Principal> holder = {};  // of that key
 };
 
