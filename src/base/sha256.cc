@@ -126,14 +126,15 @@ AddBlocks best_add_blocks() {
   return add_blocks;
 }
 
-void add_all(State& state, const std::byte* data, std::size_t blocks) {
-  static const AddBlocks add = best_add_blocks();
-  add(state, data, blocks);
+AddBlocks add_blocks_with(Sha256::With with) {
+  static const AddBlocks best = best_add_blocks();
+  return with == Sha256::With::best ? best : add_blocks;
 }
 
 }  // namespace
 
 void Sha256::add(std::span<const std::byte> bytes) {
+  const AddBlocks add_all = add_blocks_with(with_);
   bytes_ += bytes.size();
   if (rest_bytes_ > 0) {
     const std::size_t count = std::min(block_bytes - rest_bytes_, bytes.size());

@@ -10,7 +10,11 @@ namespace {
 std::string hash_of(std::string_view text) {
   Sha256 hash;
   hash.add(text);
-  return to_hex(hash.digest());
+  Sha256 plain(Sha256::With::plain_code);
+  plain.add(text);
+  std::string digits = to_hex(hash.digest());
+  EXPECT_EQ(to_hex(plain.digest()), digits) << text.size() << " bytes";
+  return digits;
 }
 
 // FIPS 180-4's examples.

@@ -21,6 +21,8 @@ namespace asio = boost::asio;
 
 // A part of a body without a length is counted before it comes.
 constexpr std::uint64_t counted_bytes = 1 << 20;
+// What messages call the body.
+constexpr std::string_view body_name = "body";
 
 // The body as text, of which there is little.
 asio::awaitable<Result<json::Value>> read_json(Exchange& exchange) {
@@ -49,6 +51,29 @@ std::string_view field_of(const Error& error, bool has_path) {
 }
 
 }  // namespace
+
+// A body on its way.
+struct AdapterPushes::Incoming {
+  std::uint64_t announced = 0;  // bytes; 0: not known
+  PushMemory::Share share;
+  UnnamedFile file;
+  std::uint64_t data_begin = 0;  // where the header ends; 0: not known
+  std::optional<tensor::SafetensorsHeader> header = {};
+
+  Result<void> take(std::string_view piece) {
+    const std::uint64_t size = file.size() + piece.size();
+    if (size > share.bytes() && !share.grow(counted_bytes).ok())
+      MOTLEY_TRY_VOID(share.grow(size - share.bytes()));
+    MOTLEY_TRY_VOID(file.write(piece));
+    if (announced == 0 || data_begin > 0) return {};
+    if (size < std::min<std::uint64_t>(tensor::first_bytes, announced)) return {};
+    MOTLEY_TRY(const std::string first, file.beginning(tensor::first_bytes));
+    MOTLEY_TRY(data_begin, tensor::data_begin(first, announced, body_name));
+    return {};
+  }
+  // Whether the header of a body whose length is known has just come.
+  bool shows_header() const { return data_begin > 0 && !header && file.size() >= data_begin; }
+};
 
 AdapterPushes::AdapterPushes(const Collaborators& collaborators, Options options)
     : with_(collaborators), options_(std::move(options)), memory_(options_.memory) {}
@@ -162,34 +187,53 @@ asio::awaitable<Result<std::string>> AdapterPushes::push_new(Exchange& exchange,
                   cat("adapter ", quote(name)), "look at the present version");
 }
 
+asio::awaitable<Result<void>> AdapterPushes::check_beginning(Exchange& exchange,
+                                                             Incoming& incoming) {
+  std::atomic<bool> gone = false;
+  const auto check = [&]() -> Result<void> {
+    MOTLEY_TRY(const std::string text, incoming.file.beginning(incoming.data_begin));
+    MOTLEY_TRY(incoming.header, tensor::parse_beginning(text, incoming.announced, body_name));
+    return lora::AdapterContent::check_header(*incoming.header, body_name);
+  };
+  co_return co_await on_workers(*with_.workers, exchange, gone, check);
+}
+
 // The client's bytes go to where they are held as they come.
+asio::awaitable<Result<void>> AdapterPushes::read_body(Exchange& exchange, Incoming& incoming) {
+  while (true) {
+    const Result<std::string_view> piece = co_await exchange.next_body_piece();
+    if (!piece.ok()) co_return piece.error();
+    if (piece->empty()) co_return Result<void>();
+    Result<void> taken = incoming.take(*piece);
+    if (!taken.ok()) co_return taken;
+    counts_.add_bytes(piece->size());
+    // The header is checked before the rest comes.
+    if (!incoming.shows_header()) continue;
+    taken = co_await check_beginning(exchange, incoming);
+    if (!taken.ok()) co_return taken;
+  }
+}
+
 asio::awaitable<Result<AdapterPushes::Content>> AdapterPushes::receive(Exchange& exchange,
                                                                        const std::string& name) {
   PushMemory::Share share(memory_);
   const std::uint64_t announced = exchange.request().content_length.value_or(0);
-  Result<void> room = share.grow(announced);
-  if (!room.ok()) co_return std::move(room).error();
+  Result<void> taken = share.grow(announced);
+  if (!taken.ok()) co_return std::move(taken).error();
   Result<UnnamedFile> file = memory_.new_file();
   if (!file.ok()) co_return file.error();
-  room = file->reserve(announced);
-  if (!room.ok()) co_return std::move(room).error();
-  while (true) {
-    const Result<std::string_view> piece = co_await exchange.next_body_piece();
-    if (!piece.ok()) co_return piece.error();
-    if (piece->empty()) break;
-    const std::uint64_t size = file->size() + piece->size();
-    if (size > share.bytes() && !share.grow(counted_bytes).ok())
-      room = share.grow(size - share.bytes());
-    if (room.ok()) room = file->write(*piece);
-    if (!room.ok()) co_return std::move(room).error();
-    counts_.add_bytes(piece->size());
-  }
-  share.shrink_to(file->size());
+  taken = file->reserve(announced);
+  if (!taken.ok()) co_return std::move(taken).error();
+  Incoming incoming{.announced = announced, .share = std::move(share), .file = *std::move(file)};
+  taken = co_await read_body(exchange, incoming);
+  if (!taken.ok()) co_return std::move(taken).error();
+  incoming.share.shrink_to(incoming.file.size());
   std::atomic<bool> gone = false;
   const auto make = [&]() -> Result<Content> {
-    MOTLEY_TRY(MappedFile body, (*std::move(file)).map("body"));
-    MOTLEY_TRY(auto content, lora::AdapterContent::of(std::move(body), cat("pushed ", name)));
-    return memory_.keep(std::move(content), std::move(share));
+    MOTLEY_TRY(MappedFile body, std::move(incoming.file).map(body_name));
+    MOTLEY_TRY(auto content, lora::AdapterContent::of(std::move(body), cat("pushed ", name),
+                                                      std::move(incoming.header)));
+    return memory_.keep(std::move(content), std::move(incoming.share));
   };
   co_return co_await on_workers(*with_.workers, exchange, gone, make);
 }

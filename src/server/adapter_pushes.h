@@ -60,6 +60,9 @@ class AdapterPushes {
   Result<void> check_name(const HttpHead& head, const std::string& name) const;
   // Whether the adapter may come now, as far as its head tells.
   Result<void> check_before_body(const engine::AdapterSpec& spec) const;
+  struct Incoming;
+  boost::asio::awaitable<Result<void>> read_body(Exchange& exchange, Incoming& incoming);
+  boost::asio::awaitable<Result<void>> check_beginning(Exchange& exchange, Incoming& incoming);
   boost::asio::awaitable<Result<Content>> receive(Exchange& exchange, const std::string& name);
   boost::asio::awaitable<Result<Content>> copy(Exchange& exchange, engine::AdapterSpec& spec);
 

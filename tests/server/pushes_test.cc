@@ -1,5 +1,6 @@
 // Adapters that clients push, over sockets and on a golden model.
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <thread>
@@ -327,6 +328,38 @@ TEST_F(Pushes, ThatFailMayBeRepeatedWithTheirId) {
   EXPECT_EQ(server_.ask(put("poet?operation_id=a", body_of("experts"))).status, 200);
 }
 
+// Clients ask while pushes replace their adapter: each answer is that of the version that it names.
+TEST_F(Pushes, MixNoAnswers) {
+  GoldenEngine second(golden_, {});
+  engine::ReplicatedEngine both({&world_.engine(), &second.engine()});
+  const TestServer server(options_of(both));
+  const std::vector<std::string> adapters = {"experts", "attention", "one_layer"};
+  std::map<std::string, std::string> expected;
+  for (const std::string& each : adapters) {
+    ASSERT_EQ(server.ask(put(cat("poet?version=", each), body_of(each))).status, 200);
+    expected[each] = said(server, "poet");
+  }
+  std::atomic<bool> ended = false;
+  std::thread trainer([&] {
+    for (int i = 0; i < 60; ++i) {
+      const std::string& each = adapters[static_cast<std::size_t>(i) % adapters.size()];
+      EXPECT_EQ(server.ask(put(cat("poet?version=", each), body_of(each))).status, 200);
+    }
+    ended = true;
+  });
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 3; ++i)
+    clients.emplace_back([&] {
+      while (!ended) {
+        const Received answer = server.ask(completion("poet"));
+        EXPECT_EQ(said_by(answer), expected.at(text_at(answer.json(), "adapter_version")));
+      }
+    });
+  trainer.join();
+  for (std::thread& each : clients) each.join();
+  expect_held(server, 1, body_of(adapters.back()).size());
+}
+
 struct Refusal {
   std::string query;
   std::string body;
@@ -416,6 +449,25 @@ TEST_F(Pushes, AreRefusedBeforeTheirBody) {
   EXPECT_EQ(asked.receive_some(), "HTTP/1.1 100 Continue\r\n\r\n");
   asked.send(body);
   EXPECT_EQ(asked.receive().status, 200);
+}
+
+// What its header tells: most of the body has not come.
+TEST_F(Pushes, AreRefusedAtTheEndOfTheirHeader) {
+  const std::string no_config = body_with("experts", {});
+  const auto refusal_of = [&](std::string_view sent, std::size_t announced) {
+    Client client(server_.port());
+    client.send(cat(head_of_put("poet", announced), sent));
+    const Received refused = client.receive();
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    return refused.error("message");
+  };
+  const std::string_view begun = std::string_view(no_config).substr(0, no_config.size() - 1);
+  EXPECT_THAT(refusal_of(begun, no_config.size()), HasSubstr("no adapter_config in the metadata"));
+  EXPECT_THAT(refusal_of(begun, no_config.size() + 10),
+              HasSubstr("10 bytes after the last tensor"));
+  EXPECT_THAT(refusal_of(std::string(64, 'x'), 1000), HasSubstr("a header of"));
+  EXPECT_THAT(refusal_of(std::string(64, '\0'), 1000), HasSubstr("does not begin with {"));
+  expect_held(server_, 0, 0);
 }
 
 TEST_F(Pushes, WaitWhileOldVersionsHoldTheMemory) {

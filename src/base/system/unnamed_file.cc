@@ -1,5 +1,6 @@
 #include "base/system/unnamed_file.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -107,6 +108,19 @@ Result<void> UnnamedFile::write(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<std::size_t>(put));
   }
   return {};
+}
+
+Result<std::string> UnnamedFile::beginning(std::size_t bytes) const {
+  std::string text(std::min<std::uint64_t>(bytes, size_), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got =
+        ::pread(descriptor_, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return failure("read", got < 0 ? errno : EIO);
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
 }
 
 Result<MappedFile> UnnamedFile::map(std::string_view name) && {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -28,6 +29,8 @@ class UnnamedFile {
   Result<void> write(std::span<const std::byte> bytes);
   Result<void> write(std::string_view text) { return write(std::as_bytes(std::span(text))); }
   std::uint64_t size() const { return size_; }
+  // The first bytes of what was written; fewer if there are not so many.
+  Result<std::string> beginning(std::size_t bytes) const;
 
   // All that was written; `name` is what messages call it.
   Result<MappedFile> map(std::string_view name) &&;

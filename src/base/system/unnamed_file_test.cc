@@ -17,6 +17,8 @@ TEST(UnnamedFile, IsReadAsMemoryAndLeavesNoName) {
     file.write("abc").value();
     file.write("defgh").value();
     EXPECT_EQ(file.size(), 8U);
+    EXPECT_EQ(file.beginning(5).value(), "abcde");
+    EXPECT_EQ(file.beginning(100).value(), "abcdefgh");
     EXPECT_EQ(list_folder(folder.path()).value().size(), 0U);
     const MappedFile mapped = std::move(file).map("body").value();
     EXPECT_EQ(mapped.text(), "abcdefgh");

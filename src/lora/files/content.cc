@@ -69,22 +69,29 @@ AdapterContent::AdapterContent(std::string name, std::string config, Checkpoint 
       tensors_(std::move(tensors)),
       checksum_(checksum_of(tensors_)) {}
 
-Result<std::unique_ptr<AdapterContent>> AdapterContent::of(MappedFile file, std::string name) {
-  const std::string where = printable(file.path().native());
-  MOTLEY_TRY(Checkpoint tensors, Checkpoint::of(std::move(file)));
-  const auto& metadata = tensors.files().front().header().metadata;
-  const auto found = metadata.find(std::string(config_key));
-  if (found == metadata.end())
-    return Error(ErrorCode::bad_file, cat("no ", config_key, " in the metadata"), where,
+Result<void> AdapterContent::check_header(const tensor::SafetensorsHeader& header,
+                                          std::string_view where) {
+  const auto found = header.metadata.find(std::string(config_key));
+  if (found == header.metadata.end())
+    return Error(ErrorCode::bad_file, cat("no ", config_key, " in the metadata"),
+                 std::string(where),
                  cat("write the text of ", config_name, " into __metadata__ under this key"));
-  std::string config = found->second;
-  if (config.size() > max_config_bytes)
-    return Error(
-        ErrorCode::bad_file,
-        cat("an ", config_key, " of ", config.size(), " bytes, and it may have ", max_config_bytes),
-        where, "send less");
-  Result<void> checked = check_config(config, cat(where, ", ", config_key));
-  if (!checked.ok()) return std::move(checked).error();
+  if (found->second.size() > max_config_bytes)
+    return Error(ErrorCode::bad_file,
+                 cat("an ", config_key, " of ", found->second.size(), " bytes, and it may have ",
+                     max_config_bytes),
+                 std::string(where), "send less");
+  return check_config(found->second, cat(where, ", ", config_key));
+}
+
+Result<std::unique_ptr<AdapterContent>> AdapterContent::of(
+    MappedFile file, std::string name, std::optional<tensor::SafetensorsHeader> header) {
+  const std::string where = printable(file.path().native());
+  const bool checked = header.has_value();
+  MOTLEY_TRY(Checkpoint tensors, Checkpoint::of(std::move(file), std::move(header)));
+  const tensor::SafetensorsHeader& read = tensors.files().front().header();
+  if (!checked) MOTLEY_TRY_VOID(check_header(read, where));
+  std::string config = read.metadata.at(std::string(config_key));
   return std::unique_ptr<AdapterContent>(
       new AdapterContent(std::move(name), std::move(config), std::move(tensors)));
 }

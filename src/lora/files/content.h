@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,8 +25,13 @@ class AdapterContent {
   // The key of a safetensors file's metadata whose value is the text of adapter_config.json.
   static constexpr std::string_view config_key = "adapter_config";
 
-  // Of a safetensors file with that key. `name` is what the log calls the content.
-  static Result<std::unique_ptr<AdapterContent>> of(MappedFile file, std::string name);
+  // Of a safetensors file with that key. `name` is what the log calls the content; `header`: where
+  // check_header() has accepted it already.
+  static Result<std::unique_ptr<AdapterContent>> of(
+      MappedFile file, std::string name, std::optional<tensor::SafetensorsHeader> header = {});
+  // Whether the header of such a file has the configuration of an adapter; `where` is what messages
+  // call the file.
+  static Result<void> check_header(const tensor::SafetensorsHeader& header, std::string_view where);
 
   // How a folder's files are copied.
   struct Copying {

@@ -161,8 +161,8 @@ Result<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path, cons
   return Checkpoint(std::move(files));
 }
 
-Result<Checkpoint> Checkpoint::of(MappedFile file) {
-  MOTLEY_TRY(SafetensorsFile read, SafetensorsFile::of(std::move(file)));
+Result<Checkpoint> Checkpoint::of(MappedFile file, std::optional<SafetensorsHeader> header) {
+  MOTLEY_TRY(SafetensorsFile read, SafetensorsFile::of(std::move(file), std::move(header)));
   std::vector<SafetensorsFile> files;
   files.push_back(std::move(read));
   return Checkpoint(std::move(files));

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,8 +38,8 @@ class Checkpoint {
   static Result<Checkpoint> open_file(const std::filesystem::path& path,
                                       const FileRules& rules = {}, const HeaderJudge& judge = {});
 
-  // A single file that is in memory.
-  static Result<Checkpoint> of(MappedFile file);
+  // A single file that is in memory, as SafetensorsFile::of() takes it.
+  static Result<Checkpoint> of(MappedFile file, std::optional<SafetensorsHeader> header = {});
 
   struct Item {
     const SafetensorsEntry* entry;

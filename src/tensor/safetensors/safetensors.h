@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,15 @@ struct SafetensorsHeader {
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
                                             std::string_view where);
 
+// Of a file of that size whose end is still to come: where its data begins, as its first bytes
+// tell.
+inline constexpr std::size_t first_bytes = 64;  // that are needed, or all of a shorter file
+Result<std::size_t> data_begin(std::string_view beginning, std::uint64_t file_bytes,
+                               std::string_view where);
+// Reads its header, from all before the data.
+Result<SafetensorsHeader> parse_beginning(std::string_view beginning, std::uint64_t file_bytes,
+                                          std::string_view where);
+
 // Refuses a file whose first bytes do not begin a safetensors file, without reading its header.
 Result<void> check_safetensors_beginning(const std::filesystem::path& path);
 
@@ -53,8 +63,9 @@ class SafetensorsFile {
   static Result<SafetensorsFile> open(const std::filesystem::path& path,
                                       const FileRules& rules = {}, const HeaderJudge& judge = {});
 
-  // Of a file that is in memory; its path is what messages call it.
-  static Result<SafetensorsFile> of(MappedFile file);
+  // Of a file that is in memory; its path is what messages call it. `header`: where it has been
+  // parsed already.
+  static Result<SafetensorsFile> of(MappedFile file, std::optional<SafetensorsHeader> header = {});
 
   const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }

@@ -222,6 +222,21 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
   return parse_header(all.substr(length_bytes, length), all.size(), where);
 }
 
+static_assert(first_bytes == longest_magic);
+
+Result<std::size_t> data_begin(std::string_view beginning, std::uint64_t file_bytes,
+                               std::string_view where) {
+  MOTLEY_TRY(const std::size_t length, header_length(beginning, file_bytes, where));
+  return length_bytes + length;
+}
+
+Result<SafetensorsHeader> parse_beginning(std::string_view beginning, std::uint64_t file_bytes,
+                                          std::string_view where) {
+  MOTLEY_TRY(const std::size_t end, data_begin(beginning, file_bytes, where));
+  MOTLEY_CHECK(beginning.size() >= end, "all before the data");
+  return parse_header(beginning.substr(length_bytes, end - length_bytes), file_bytes, where);
+}
+
 Result<void> check_safetensors_beginning(const std::filesystem::path& path) {
   MOTLEY_TRY(const OpenFile file, OpenFile::open(path));
   MOTLEY_TRY(const std::string beginning, file.read_at(0, longest_magic));
@@ -246,10 +261,12 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path,
   return SafetensorsFile(std::move(file), std::move(header));
 }
 
-Result<SafetensorsFile> SafetensorsFile::of(MappedFile file) {
-  MOTLEY_TRY(SafetensorsHeader header,
-             parse_safetensors(file.bytes(), printable(file.path().native())));
-  return SafetensorsFile(std::move(file), std::move(header));
+Result<SafetensorsFile> SafetensorsFile::of(MappedFile file,
+                                            std::optional<SafetensorsHeader> header) {
+  if (!header) {
+    MOTLEY_TRY(header, parse_safetensors(file.bytes(), printable(file.path().native())));
+  }
+  return SafetensorsFile(std::move(file), *std::move(header));
 }
 
 ConstTensor SafetensorsFile::tensor(const SafetensorsEntry& entry) const {
