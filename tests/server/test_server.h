@@ -80,6 +80,7 @@ struct TestServerOptions {
   bool private_prefixes = false;
   std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> find_adapter = {};
   std::vector<std::string> aliases = {};  // of the base
+  std::string default_adapter = {};
 };
 
 // Whether it is true within a minute.
@@ -124,6 +125,7 @@ class TestServer {
                          .watchdog = options.watchdog,
                          .adapter_loading = options.adapter_loading,
                          .adapter_root = options.adapter_root,
+                         .default_adapter = options.default_adapter,
                          .info = {.compute = "bfloat16",
                                   .logprobs_mode = "processed_logprobs",
                                   .max_adapter_rank = 64,
