@@ -15,7 +15,6 @@
 namespace motley::server {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
