@@ -549,7 +549,7 @@ Command serve_command() {
        "a file of keys, one a line; with it these requests need one of them, and no other key"},
       {"--default-adapter", "NAME|pushed",
        "requests that name the base get this adapter; pushed: one that is loaded under the base's "
-       "own id, as soon as there is one"},
+       "id, as soon as there is one"},
       {"--adapter-dir", "DIR",
        "serves the adapters in this folder by their folders' names; a new one is loaded when a "
        "request names it"},

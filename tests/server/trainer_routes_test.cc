@@ -272,7 +272,7 @@ TEST_F(TrainersAsk, AbortsRequestsByTheIdsOfTheirClients) {
             "request_ids");
 }
 
-// A client that may not change the server ends only what is its own.
+// A client that may not change the server ends only its requests.
 TEST(TrainerRights, AClientAbortsOnlyItsRequests) {
   TestServer server(
       {.holders = R"([{"key": "one", "name": "ann"}, {"key": "two", "name": "ben"}])"});
