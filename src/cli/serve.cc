@@ -27,6 +27,7 @@
 #include "cli/idle_memory.h"
 #include "cli/signals.h"
 #include "engine/adapter_check.h"
+#include "engine/adapter_name.h"
 #include "net/server_url.h"
 #include "server/api/server_info.h"
 #include "server/early_listener.h"
@@ -86,6 +87,7 @@ struct Settings {
   serving::FormNames forms;
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root;
+  std::string default_adapter;
   std::uint64_t request_memory = serving::max_request_memory;
   server::PushMemory::Options pushes;
 };
@@ -205,6 +207,12 @@ Result<Settings> read_settings(const Arguments& arguments) {
       return Error(ErrorCode::invalid_argument, cat("no such folder ", quote(*root)),
                    "--adapter-root", "name one that is there");
     settings.adapter_root = *root;
+  }
+  if (const std::string* const adapter = arguments.value("--default-adapter")) {
+    if (!engine::is_adapter_name(*adapter))
+      return Error(ErrorCode::invalid_argument, cat("not an adapter's name: ", quote(*adapter)),
+                   "--default-adapter", cat("use ", engine::adapter_name_rule, "; or pushed"));
+    settings.default_adapter = *adapter;
   }
   if (const std::string* const file = arguments.value("--api-key-file"))
     settings.key_files.plain = *file;
@@ -370,16 +378,21 @@ server::ServerInfo info_of(const Settings& settings, const serving::ServedEngine
   const serving::ComputeSettings& compute = settings.model.engine.compute;
   const model::Model& model = engines.stack().model();
   const tensor::Device& device = engines.stack().device();
+  // Of a CPU its instructions alone: the number of threads changes no bit.
+  const bool on_cpu = device.id().kind == tensor::DeviceKind::cpu;
+  std::string where = device.description();
+  if (const std::size_t at = where.find(", ", where.find(", ") + 2); on_cpu && at != where.npos)
+    where = cat("CPU", where.substr(at));
   const auto yes = [](bool is_so) { return std::string(is_so ? "true" : "false"); };
   const std::string type(name(model.activations()) == name(DType::bf16) ? "bfloat16" : "float32");
   return {.compute = type,
           .logprobs_mode = settings.processed_logprobs ? "processed_logprobs" : "raw_logprobs",
-          .max_adapter_rank = device.id().kind == tensor::DeviceKind::cpu ? 512 : 256,
+          .max_adapter_rank = on_cpu ? 512 : 256,
           .max_adapters = settings.model.engine.max_adapters,
           .ranks = compute.ranks,
           .replicas = compute.replicas,
           .arithmetic = {{"version", std::string(motley::version())},
-                         {"device", device.description()},
+                         {"device", where},
                          {"compute", type},
                          {"batch_invariant", yes(compute.batch_invariant)},
                          {"exact_activations", yes(compute.exact_inputs)},
@@ -419,6 +432,7 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
           .adapter_loading = settings.adapter_loading,
           .adapter_root = settings.adapter_root,
           .push_memory = settings.pushes,
+          .default_adapter = settings.default_adapter,
           .info = info_of(settings, engines),
           .adapter_loaded =
               [checker](const std::string& adapter) {
@@ -560,6 +574,9 @@ Command serve_command() {
        "lets clients load and unload adapters, pause the server and reset its cache"},
       {"--admin-key-file", "F",
        "a file of keys, one a line; with it these requests need one of them, and no other key"},
+      {"--default-adapter", "NAME|pushed",
+       "requests that name the base get this adapter; pushed: one that is loaded under the base's "
+       "id, as soon as there is one"},
       {"--adapter-dir", "DIR",
        "serves the adapters in this folder by their folders' names; a new one is loaded when a "
        "request names it"},

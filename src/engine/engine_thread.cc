@@ -172,13 +172,14 @@ void EngineThread::handle(UnloadMessage& message) {
 
 void EngineThread::handle(PauseMessage& message) {
   const Pause& pause = message.pause;
-  const Result<void> paused = within_memory([&] { return scheduler_.pause(pause); });
+  Result<void> paused = within_memory([&] { return scheduler_.pause(pause); });
   if (!paused.ok()) {
+    scheduler_.resume(pause.adapter);
     {
       const std::lock_guard held(shared_->lock);
       shared_->pauses.end(pause.adapter);
     }
-    return std::exchange(message.done, {})(paused);
+    return std::exchange(message.done, {})(std::move(paused));
   }
   // Requests that an earlier pause waits for stand still now.
   if (pause.mode == PauseMode::keep) break_off_pauses(pause.adapter);
@@ -191,27 +192,34 @@ void EngineThread::handle(ResumeMessage& message) {
 }
 
 void EngineThread::handle(const ResetCacheMessage& message) {
-  const Result<void> reset =
-      within_memory([&] { scheduler_.reset_prefix_cache(message.preempts); });
-  publish(true);
-  message.done(reset);
+  Result<void> reset = within_memory([&] {
+    scheduler_.reset_prefix_cache(message.preempts);
+    publish(true);
+  });
+  message.done(std::move(reset));
 }
 
+bool EngineThread::is_settled(const PauseMessage& each) const {
+  if (each.pause.mode == PauseMode::keep) return true;
+  return arrived_before_ >= each.accepted_before &&
+         !scheduler_.has_requests(each.pause.adapter, each.accepted_before);
+}
+
+// Nothing is lost if memory runs out on the way: what is not answered is looked at again.
 void EngineThread::settle_pauses() {
   for (auto at = pausing_.begin(); at != pausing_.end();) {
-    const auto& each = std::get<PauseMessage>(*at);
-    const bool ends_requests = each.pause.mode != PauseMode::keep;
-    if (ends_requests && (arrived_before_ < each.accepted_before ||
-                          scheduler_.has_requests(each.pause.adapter, each.accepted_before))) {
+    auto& each = std::get<PauseMessage>(*at);
+    if (!is_settled(each)) {
       ++at;
       continue;
     }
-    if (ends_requests && each.pause.clears_cache) scheduler_.forget_prefixes(each.pause.adapter);
-    const Engine::Done done = std::move(std::get<PauseMessage>(*at).done);
-    at = pausing_.erase(at);
+    if (each.pause.mode != PauseMode::keep && each.pause.clears_cache)
+      scheduler_.forget_prefixes(each.pause.adapter);
     // A client that learns of the pause finds that nothing runs and that all events have come.
     scheduler_.deliver();
     publish(true);
+    const Engine::Done done = std::move(each.done);
+    at = pausing_.erase(at);
     done({});
   }
 }
@@ -223,16 +231,24 @@ void EngineThread::break_off_pauses(std::string_view adapter) {
       ++at;
       continue;
     }
+    Result<void> why = within_memory([]() -> Result<void> {
+      return Error(ErrorCode::conflict, "the pause ended before the running requests", {},
+                   "pause again, and resume when that is answered");
+    });
     const Engine::Done done = std::move(each.done);
     at = pausing_.erase(at);
-    done(Error(ErrorCode::conflict, "the pause ended before the running requests", {},
-               "pause again, and resume when that is answered"));
+    done(std::move(why));
   }
 }
 
 void EngineThread::give_up(const Error& error) {
   scheduler_.residency().give_up(error);
-  for (Message& each : std::exchange(pausing_, {})) std::get<PauseMessage>(each).done(error);
+  while (!pausing_.empty()) {
+    Result<void> why = error;
+    const Engine::Done done = std::move(std::get<PauseMessage>(pausing_.front()).done);
+    pausing_.pop_front();
+    done(std::move(why));
+  }
 }
 
 Engine::Done EngineThread::announcing(Engine::Done done) {

@@ -65,6 +65,7 @@ class EngineThread {
   void handle(const ResetCacheMessage& message);
   // Answers pauses whose requests have ended or stand still.
   void settle_pauses();
+  bool is_settled(const PauseMessage& each) const;
   // Answers those of this adapter, or of all, that have not come to that.
   void break_off_pauses(std::string_view adapter);
   // Publishes adapters first, so that a client that learns of a load can name the adapter at once.

@@ -267,7 +267,7 @@ TEST(PausedEngine, KeptRequestsGoOnAndQueuedOnesBegin) {
   EXPECT_EQ(queued->end().tokens[0], world.expected(adapted));
 }
 
-TEST(PausedEngine, AnAdaptersPauseIsItsOwn) {
+TEST(PausedEngine, AnAdaptersPauseLeavesTheOthersAlone) {
   PauseWorld world;
   Engine& engine = *world.engine;
   world.store.put("a", 1, 1);

@@ -77,8 +77,9 @@ asio::awaitable<void> Service::list_models(Exchange& exchange) {
   json::Array list{model_object(options_.planner.base, nullptr)};
   for (const std::string& alias : options_.planner.aliases)
     list.emplace_back(model_object(alias, nullptr));
+  // One that has the base's name is what the base's card stands for.
   for (const engine::AdapterInfo& each : adapters_for(exchange.request()))
-    list.emplace_back(model_object(each.name, &each));
+    if (each.name != options_.planner.base) list.emplace_back(model_object(each.name, &each));
   json::Object body{{"object", "list"}, {"data", std::move(list)}};
   co_await exchange.send(json_response(json::write(body)));
 }

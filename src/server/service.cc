@@ -78,12 +78,20 @@ GenerationPlanner::Options planner_options(const Service::Options& service,
     const auto found = find(name);
     return !found.ok() || found->has_value();
   };
+  if (service.default_adapter == Service::Options::pushed_default)
+    options.default_adapter = [&engine, base = options.base] {
+      return engine.adapter(base) ? base : std::string();
+    };
+  else if (!service.default_adapter.empty())
+    options.default_adapter = [name = service.default_adapter] { return name; };
   return options;
 }
 
-std::vector<std::string> base_names(const GenerationPlanner::Options& planner) {
-  std::vector<std::string> names = planner.aliases;
-  names.push_back(planner.base);
+// Names that no adapter may take.
+std::vector<std::string> base_names(const Service::Options& options) {
+  std::vector<std::string> names = options.planner.aliases;
+  if (options.default_adapter != Service::Options::pushed_default)
+    names.push_back(options.planner.base);
   return names;
 }
 
@@ -105,7 +113,7 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
       shared_loads_(engine_, options_.adapter_loaded),
       workers_({.threads = options_.workers}),
       loads_(engine_, shared_loads_, workers_,
-             {.base_names = base_names(options_.planner), .root = options_.adapter_root}),
+             {.base_names = base_names(options_), .root = options_.adapter_root}),
       under_way_(engine_),
       trainers_(
           {.engine = &engine_, .loads = &loads_, .requests = &under_way_, .workers = &workers_},
@@ -114,7 +122,7 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
       pushes_({.engine = &engine_, .loads = &shared_loads_, .workers = &workers_},
               {.memory = options_.push_memory,
                .root = options_.adapter_root,
-               .base_names = base_names(options_.planner)}) {}
+               .base_names = base_names(options_)}) {}
 
 // What stands still must come to its end.
 void Service::shut_down() {

@@ -47,6 +47,10 @@ class Service : public RouteHandlers {
     bool adapter_loading = false;
     std::optional<std::filesystem::path> adapter_root = {};
     PushMemory::Options push_memory = {};
+    // The adapter of requests that name the base. pushed_default: the one that is loaded under the
+    // base's id, once there is one.
+    static constexpr std::string_view pushed_default = "pushed";
+    std::string default_adapter = {};
     ServerInfo info = {};
     int workers = 2;  // threads that parse, render and tokenise
     // Called with the name of each adapter that was loaded for a client; may be empty.

@@ -160,6 +160,15 @@ struct FailingWorld {
     scheduler.submit(std::move(arrival));
     check();
   }
+  // Steps in which one adapter's requests stand still.
+  void step_in_pause() {
+    const Result<void> paused = within_memory(
+        [this] { return scheduler.pause({.mode = PauseMode::keep, .adapter = "a"}); });
+    for (int i = 0; i < 2; ++i) step();
+    scheduler.resume("a");
+    check();
+    EXPECT_TRUE(paused.ok() || paused.error().code() == ErrorCode::out_of_memory);
+  }
   void step() {
     EXPECT_TRUE(scheduler.step().ok());
     clock.advance(std::chrono::milliseconds(1));
@@ -235,6 +244,7 @@ Swept serve_with_failures(std::int64_t nth, std::int64_t count, bool spare_execu
   for (const Asked& asked : all) {
     world.submit(asked);
     world.step();
+    if (asked.request.adapters.size() == 2) world.step_in_pause();
   }
   const auto open = [&] {
     return std::ranges::any_of(all, [](const Asked& asked) { return !asked.sink->closed(); });
@@ -322,6 +332,25 @@ TEST(OutOfMemory, CancelsNeedNone) {
     EXPECT_FALSE(asked.sink->error);
     EXPECT_EQ(asked.sink->choices_finished, asked.request.choices);
   }
+}
+
+TEST(OutOfMemory, APauseThatAbortsNeedsNone) {
+  FailingWorld world(true);
+  const std::vector<Asked> all = requests_of_every_kind();
+  for (const Asked& asked : all) world.submit(asked);
+  for (int i = 0; i < 4; ++i) world.step();
+  fail_allocations(1, 1'000'000);
+  take_part(true);
+  const Result<void> paused = world.scheduler.pause({.mode = PauseMode::abort});
+  world.scheduler.forget_prefixes({});
+  world.scheduler.resume({});
+  take_part(false);
+  std::ignore = stop_failing();
+  EXPECT_TRUE(paused.ok());
+  world.check();
+  EXPECT_TRUE(world.scheduler.empty());
+  EXPECT_EQ(world.scheduler.pages().cached(), 0);
+  for (const Asked& asked : all) EXPECT_TRUE(asked.sink->closed());
 }
 
 TEST(OutOfMemory, LoadsAndUnloadsAreAlwaysAnswered) {

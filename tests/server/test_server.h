@@ -81,6 +81,7 @@ struct TestServerOptions {
   std::function<Result<std::optional<engine::AdapterSpec>>(const std::string&)> find_adapter = {};
   std::vector<std::string> aliases = {};  // of the base
   PushMemory::Options push_memory = {};
+  std::string default_adapter = {};
 };
 
 // Whether it is true within a minute.
@@ -126,6 +127,7 @@ class TestServer {
                          .adapter_loading = options.adapter_loading,
                          .adapter_root = options.adapter_root,
                          .push_memory = options.push_memory,
+                         .default_adapter = options.default_adapter,
                          .info = {.compute = "bfloat16",
                                   .logprobs_mode = "processed_logprobs",
                                   .max_adapter_rank = 64,

@@ -15,7 +15,6 @@
 namespace motley::server {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -273,7 +272,7 @@ TEST_F(TrainersAsk, AbortsRequestsByTheIdsOfTheirClients) {
             "request_ids");
 }
 
-// A client that may not change the server ends only what is its own.
+// A client that may not change the server ends only its requests.
 TEST(TrainerRights, AClientAbortsOnlyItsRequests) {
   TestServer server(
       {.holders = R"([{"key": "one", "name": "ann"}, {"key": "two", "name": "ben"}])"});
@@ -415,6 +414,60 @@ TEST(TrainerRights, AKeyForSomeAdaptersPausesTheseAlone) {
   EXPECT_EQ(status("/pause?mode=keep"), 403);
   EXPECT_EQ(status("/resume"), 403);
   EXPECT_EQ(status("/reset_prefix_cache"), 403);
+}
+
+// Requests that name the base get this adapter.
+TEST(DefaultAdapter, AnswersInPlaceOfTheBase) {
+  TestServer server({.adapter_loading = true, .aliases = {"other"}, .default_adapter = "policy"});
+  server.engine().say("x");
+  const auto ask = [&](std::string_view fields) {
+    return server.ask(post("/v1/completions", cat(R"({"prompt": "x", )", fields, "}")));
+  };
+  EXPECT_EQ(ask(R"("model": "base")").status, 404) << "it is not loaded";
+  ASSERT_EQ(server.ask(post("/load_lora_adapter", load_of("policy"))).status, 200);
+  for (const char* const fields : {R"("model": "base")", R"("model": "other")", R"("seed": 1)"}) {
+    const Received reply = ask(fields);
+    EXPECT_EQ(text_at(reply.json(), "model"), "base:policy") << fields;
+    EXPECT_THAT(server.engine().last_request().adapters,
+                ElementsAre(lora::ScaledAdapter{"policy", 1}));
+  }
+  const Received bare = ask(R"("model": "base", "adapters": [])");
+  EXPECT_EQ(text_at(bare.json(), "model"), "base");
+  EXPECT_TRUE(server.engine().last_request().adapters.empty());
+  EXPECT_EQ(server.ask(post("/load_lora_adapter", load_of("base"))).status, 400);
+}
+
+// prime-rl since August 2026: the adapter is loaded under the base's name, and `model` never
+// changes.
+TEST(DefaultAdapter, MayBeLoadedUnderTheBasesId) {
+  TestServer server({.adapter_loading = true, .default_adapter = "pushed"});
+  server.engine().say("x");
+  const auto adapters_of = [&](std::string_view fields) {
+    const Received reply =
+        server.ask(post("/v1/completions", cat(R"({"prompt": "x", )", fields, "}")));
+    EXPECT_EQ(text_at(reply.json(), "model"), "base") << reply.body;
+    return server.engine().last_request().adapters;
+  };
+  EXPECT_THAT(adapters_of(R"("model": "base")"), ElementsAre());
+  for (int step = 0; step < 2; ++step)
+    ASSERT_EQ(server.ask(post("/load_lora_adapter", load_of("base"))).status, 200);
+  EXPECT_THAT(adapters_of(R"("model": "base")"), ElementsAre(lora::ScaledAdapter{"base", 1}));
+  EXPECT_THAT(adapters_of(R"("model": "base", "adapters": [])"), ElementsAre());
+  const json::Value models = server.ask(get("/v1/models")).json();
+  EXPECT_EQ(text_at(models, "data.0.id"), "base");
+  EXPECT_EQ(text_at(models, "data.1.id"), "(absent)");
+}
+
+// A key without a right to it has the base.
+TEST(DefaultAdapter, IsNotForKeysThatMayNotUseIt) {
+  TestServer server({.holders = R"([{"key": "k", "name": "base-only", "adapters": []}])",
+                     .default_adapter = "policy"});
+  server.engine().say("x");
+  server.engine().load_adapter({.name = "policy"}, false, [](const Result<void>&) {});
+  const Received reply =
+      server.ask(post("/v1/completions", generation_of(), "Authorization: Bearer k\r\n"));
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_TRUE(server.engine().last_request().adapters.empty());
 }
 
 // A server that drains lets go on what stands still.

@@ -118,12 +118,13 @@ void Scheduler::cancel(RequestId request, std::optional<int> choice,
 void Scheduler::abort(RequestId request) {
   const std::shared_ptr<Job> job = jobs_.find(request);
   if (job == nullptr) return;
+  if (!job->scoring()) return end_choices(job, 0, job->request.choices - 1, FinishReason::aborted);
   // An answer has all scores of its prompt, or is an error.
-  if (job->scoring())
-    return fail(
-        job, Error(ErrorCode::unavailable, "the request was aborted before its prompt was scored",
-                   {}, "ask again when the server is not paused"));
-  end_choices(job, 0, job->request.choices - 1, FinishReason::aborted);
+  const Result<void> why = within_memory([]() -> Result<void> {
+    return Error(ErrorCode::unavailable, "the request was aborted before its prompt was scored", {},
+                 "ask again when the server is not paused");
+  });
+  fail(job, why.error());
 }
 
 void Scheduler::end_choices(const std::shared_ptr<Job>& job, int first, int last,

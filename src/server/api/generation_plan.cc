@@ -54,6 +54,7 @@ ApiContext GenerationPlanner::context(const Asked& asked, serving::Notices& noti
           .notices = &notices,
           .max_logprobs = options_.max_logprobs,
           .is_adapter = options_.is_adapter,
+          .default_adapter = options_.default_adapter ? options_.default_adapter() : std::string(),
           .strict_fields = options_.strict_fields,
           .request_templates = options_.request_templates};
 }

@@ -56,7 +56,9 @@ class GenerationPlanner {
     serving::Planner::Options prompts = {};
     int max_logprobs = engine::max_top_logprobs;              // that requests may ask for
     std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
-    bool strict_fields = false;                               // refuses unknown fields
+    // The adapter of requests that name the base, as of now; empty: none.
+    std::function<std::string()> default_adapter = {};
+    bool strict_fields = false;      // refuses unknown fields
     bool request_templates = false;  // conversations may bring their own template
     // Prompts share the prefix cache with those of the same client alone.
     bool private_prefixes = false;

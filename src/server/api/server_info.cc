@@ -36,14 +36,14 @@ std::string ServerInfo::json(bool takes_adapters) const {
                       {"lora_config", std::move(lora)},
                       {"parallel_config", std::move(parallel)},
                       {"weight_transfer_config", json::Value()}};
-  json::Object own{{"version", motley::version()},
-                   {"replicas", replicas},
-                   {"arithmetic", std::move(decides)},
-                   {"digest", digest()}};
+  json::Object motley{{"version", version()},
+                      {"replicas", replicas},
+                      {"arithmetic", std::move(decides)},
+                      {"digest", digest()}};
   return json::write(json::Object{{"vllm_config", std::move(config)},
                                   {"vllm_env", json::Object()},
                                   {"system_env", json::Object()},
-                                  {"motley", std::move(own)}});
+                                  {"motley", std::move(motley)}});
 }
 
 }  // namespace motley::server

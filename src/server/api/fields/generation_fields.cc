@@ -115,6 +115,17 @@ Result<std::optional<std::string>> adapter_of(std::string_view model, const ApiC
   return std::optional(std::string(adapter));
 }
 
+// Of a request that names the base and no list of adapters. A key without a right to the default
+// adapter has the base.
+void take_default(const ApiContext& context, GenerationFields& into) {
+  if (context.default_adapter.empty()) return;
+  const lora::ScaledAdapter adapter{.name = context.default_adapter};
+  if (context.asked.check_adapters && !context.asked.check_adapters({&adapter, 1}).ok()) return;
+  // One that has the base's name answers by that name alone.
+  if (adapter.name != context.base) into.model = cat(context.base, ":", adapter.name);
+  into.adapters.push_back(adapter);
+}
+
 Result<void> read_model(Fields& fields, const ApiContext& context, GenerationFields& into) {
   MOTLEY_TRY(auto model, fields.string("model"));
   into.model = model ? *std::move(model) : context.base;
@@ -134,6 +145,8 @@ Result<void> read_model(Fields& fields, const ApiContext& context, GenerationFie
     MOTLEY_TRY(into.adapters, read_adapters(fields, *several));
   } else if (adapter) {
     into.adapters.push_back({.name = *std::move(adapter)});
+  } else {
+    take_default(context, into);
   }
   return context.asked.check_adapters ? context.asked.check_adapters(into.adapters)
                                       : Result<void>();

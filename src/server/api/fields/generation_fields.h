@@ -46,8 +46,9 @@ struct ApiContext {
   serving::Notices* notices = nullptr;          // null: fields that would be noted are refused
   int max_logprobs = engine::max_top_logprobs;  // alternatives to a token
   std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
-  bool strict_fields = false;                               // unknown fields are refused
-  bool request_templates = false;                      // conversations may bring their own template
+  std::string default_adapter = {};  // of requests that name the base; empty: none
+  bool strict_fields = false;        // unknown fields are refused
+  bool request_templates = false;    // conversations may bring their own template
   std::span<const std::string_view> more_fields = {};  // that the route has read itself
 
   int max_answer_logprobs() const { return std::min(max_logprobs, engine::max_top_logprobs); }
