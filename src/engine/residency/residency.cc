@@ -141,9 +141,9 @@ Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   // First what can fail.
   sites_.include(done.sites);
   std::vector<std::string_view> modules = done.sites.projections();
+  std::string version_name = spec.version.empty() ? lora::to_string(done.version) : spec.version;
   AdapterEntry* const known = entries_.find(spec.name);
   AdapterEntry& entry = known != nullptr ? *known : entries_.add(spec.name);
-  std::string version_name = spec.version.empty() ? lora::to_string(done.version) : spec.version;
   spec.expected_version.reset();
   const bool pinned = spec.pinned;
   const bool was_pinned = entry.spec.pinned;
