@@ -15,8 +15,10 @@
 #include "lora/files/config/config.h"
 #include "lora/files/content.h"
 
+using motley::UnnamedFile;
+using motley::lora::AdapterContent;
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace motley;
   if (size == 0) return 0;
   // The first byte is how many bytes of data follow the header.
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
@@ -26,13 +28,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   file.append(data[0], '\1');
   UnnamedFile held = UnnamedFile::create({}).value();
   held.write(file).value();
-  const auto content = lora::AdapterContent::of(std::move(held).map("body").value(), "pushed");
+  const auto content = AdapterContent::of(std::move(held).map("body").value(), "pushed");
   if (!content.ok()) {
     const std::string message = content.error().message();
-    MOTLEY_CHECK(!message.empty() && message == printable(message), "one printable line");
+    MOTLEY_CHECK(!message.empty() && message == motley::printable(message), "one printable line");
     return 0;
   }
-  MOTLEY_CHECK(lora::parse_adapter_config((*content)->config(), "config").ok(),
+  MOTLEY_CHECK(motley::lora::parse_adapter_config((*content)->config(), "config").ok(),
                "a configuration that a load accepts");
   MOTLEY_CHECK((*content)->checksum().size() == 64, "a checksum");
   MOTLEY_CHECK((*content)->bytes() >= file.size(), "all of the file is held");
