@@ -38,7 +38,7 @@ TOOL = {"type": "function", "function": {
 class Server(ServerProcess):
     """In float32 on the CPU."""
 
-    def __init__(self, motley: Path, repository: Path, scratch: Path, *options: str):
+    def __init__(self, motley: Path, repository: Path, scratch: Path, *options: str, key: str | None = KEY):
         self.model = scratch / "demo"
         self.model.mkdir()
         for path in (repository / "models/demo").iterdir():
@@ -46,10 +46,12 @@ class Server(ServerProcess):
         (self.model / "config.json").unlink()
         config = json.loads((repository / "models/demo/config.json").read_text())
         (self.model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": POSITIONS}))
-        (scratch / "keys.txt").write_text(KEY + "\n")
+        if key is not None:
+            (scratch / "keys.txt").write_text(key + "\n")
+            options = ("--api-key-file", scratch / "keys.txt", *options)
         adapters = [word for name in ADAPTERS for word in ("--adapter", f"{name}={self.model}/adapters/{name}")]
         super().__init__(motley, self.model, "--device", "cpu", "--compute", "f32", "--kv-memory", "256M",
-                         "--adapter-memory", "64M", *adapters, "--api-key-file", scratch / "keys.txt", *options)
+                         "--adapter-memory", "64M", *adapters, *options)
 
     def get(self, path: str) -> str:
         request = urllib.request.Request(self.url + path, headers={"authorization": f"Bearer {KEY}"})
@@ -70,12 +72,13 @@ class ClientTest(unittest.TestCase):
     """One server for all tests of a class; `options` go to it."""
 
     options: tuple[str, ...] = ()
+    key: str | None = KEY  # None: the server takes any client
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.scratch = Path(cls.folder.name)
-        cls.server = Server(MOTLEY, REPOSITORY, cls.scratch, *cls.options)
+        cls.server = Server(MOTLEY, REPOSITORY, cls.scratch, *cls.options, key=cls.key)
         cls.url = cls.server.url
         cls.v1 = cls.url + "/v1"
 
