@@ -42,6 +42,18 @@ MAX_REFUSED_SECONDS = 10
 LAST_ATTACKS_SECONDS = 300
 RETRY_SECONDS = 0.2
 PROGRESS = 2000  # requests between two lines about it
+TURNS_A_PAUSE = 3  # of the loader
+
+
+def pushed_body(folder: Path) -> bytes:
+    """An adapter's files as one safetensors body."""
+    file = (folder / "adapter_model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:begin])
+    header["__metadata__"] = {"adapter_config": (folder / "adapter_config.json").read_text()}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + file[begin:]
 
 
 def request_body(rng: random.Random, index: int) -> dict:
@@ -86,12 +98,13 @@ class Connection:
 
     def __init__(self, port: int):
         self.port, self.reader, self.writer = port, None, None
+        self.version = None  # of the adapter of the last answer
 
-    async def send(self, path: str, body: dict) -> None:
-        text = json.dumps(body).encode()
+    async def send(self, path: str, body: dict | bytes, method: str = "POST") -> None:
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self.writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        self.writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
                           f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
         await self.writer.drain()
 
@@ -110,8 +123,8 @@ class Connection:
             yield (await self.reader.readexactly(size + 2))[:-2]
         await self.reader.readline()
 
-    async def post(self, path: str, body: dict) -> tuple[int, dict | str]:
-        await self.send(path, body)
+    async def post(self, path: str, body: dict | bytes, method: str = "POST") -> tuple[int, dict | str]:
+        await self.send(path, body, method)
         status, fields = await self.head()
         text = (await self.body(fields)).decode()
         try:
@@ -123,16 +136,19 @@ class Connection:
         """The choices, whether they come whole or in a stream."""
         await self.send("/v1/completions", body)
         status, fields = await self.head()
+        self.version = None
         if "chunked" not in fields.get("transfer-encoding", ""):
             answer = json.loads(await self.body(fields))
             if status != 200:
                 return status, answer
+            self.version = answer.get("adapter_version")
             return status, [part_of_answer(choice) for choice in answer["choices"]]
         choices = [{"text": "", "finish": None, "logprobs": [], "tokens": []}
                    for _ in range(body.get("n", 1))]
         failure = None
         async for event in self.events():
             failure = event.get("error") or failure
+            self.version = event.get("adapter_version", self.version)
             for choice in event.get("choices", []):
                 part, whole = part_of_answer(choice), choices[choice["index"]]
                 whole["finish"] = part.pop("finish") or whole["finish"]
@@ -156,6 +172,7 @@ class Connection:
 
 class Server(ServerProcess):
     def __init__(self, options, folder: Path, kv: str, adapter_memory: str, replicas: int = 1):
+        self.folder = folder
         names = [f"{name}={folder}/adapters/{name}" for name in ADAPTERS + ALONE_ONLY]
         names.append(f"{REPLACED}={folder}/adapters/{CONTENTS[0]}")
         keys = folder / "keys"
@@ -215,8 +232,9 @@ def equal(got: list, wanted: list, tolerance: float) -> bool:
 
 
 class Soak:
-    def __init__(self, options, server: Server, bodies: list, alone: list):
+    def __init__(self, options, server: Server, bodies: list, alone: list, versions: dict[str, int]):
         self.options, self.server, self.bodies, self.alone = options, server, bodies, alone
+        self.versions = versions  # of what REPLACED has, and which of CONTENTS that is
         self.left, self.counts, self.wrong, self.gone = options.requests, {}, [], set()
         self.finished = 0  # requests of clients
         self.attacking: dict[int, str] = {}  # by attacker
@@ -247,7 +265,7 @@ class Soak:
                 connection.close()
                 self.count("cut")
             else:
-                self.judge(which, body, *await self.answer(connection, body))
+                self.judge(which, body, *await self.answer(connection, body), connection.version)
             self.finished += 1
         connection.close()
 
@@ -262,11 +280,12 @@ class Soak:
             await asyncio.sleep(RETRY_SECONDS)
         return status, answer
 
-    def judge(self, which: int, body: dict, status: int, answer) -> None:
+    def judge(self, which: int, body: dict, status: int, answer, version: str | None) -> None:
         names = [body["model"]] + [each["name"] for each in body.get("adapters", [])]
         if status == 200:
-            right = any(equal(answer, wanted, self.options.tolerance)
-                        for wanted in self.alone[which])
+            # Of contents that come and go, the one that the answer names.
+            content = self.versions[version] if body["model"] == REPLACED else 0
+            right = equal(answer, self.alone[which][content], self.options.tolerance)
             self.count("equal" if right else "wrong")
             if not right:
                 self.wrong.append((body, answer, self.alone[which]))
@@ -277,18 +296,29 @@ class Soak:
             self.wrong.append((body, status, answer))
 
     async def loader(self) -> None:
-        """Adapters go and come, and one is replaced in place."""
+        """Adapters go and come. One is replaced in place, by its path and by pushes, at times while all stands still."""
         rng, connection, turn = random.Random(7), Connection(self.server.port), 0
+        pushed = [pushed_body(self.server.folder / "adapters" / content) for content in CONTENTS]
 
-        async def must(path: str, body: dict) -> None:
-            status, answer = await connection.post(path, body)
-            if status != 200:
-                self.wrong.append((path, body, status, answer))
+        async def must(path: str, body: dict | bytes, method: str = "POST", may: tuple[int, ...] = ()) -> None:
+            status, answer = await connection.post(path, body, method)
+            if status != 200 and status not in may:
+                self.wrong.append((path, body if isinstance(body, dict) else "a push", status, answer))
 
         while self.left > 0:
             turn += 1
-            await must("/v1/load_lora_adapter", {
-                "lora_name": REPLACED, "lora_path": CONTENTS[turn % 2], "load_inplace": True})
+            content = turn // 2 % 2
+            if turn % TURNS_A_PAUSE == 0:
+                await must("/pause?mode=keep", {})
+            if turn % 2 == 0:
+                await must("/v1/load_lora_adapter", {
+                    "lora_name": REPLACED, "lora_path": CONTENTS[content], "load_inplace": True})
+            else:
+                self.versions[f"turn-{turn}"] = content
+                # Old versions that requests use may fill the memory.
+                await must(f"/v1/adapters/{REPLACED}?version=turn-{turn}", pushed[content], "PUT", may=(429,))
+            if turn % TURNS_A_PAUSE == 0:
+                await must("/resume", {})
             name = rng.choice(ADAPTERS)
             # Requests for it may fail until it is there again.
             self.gone.add(name)
@@ -375,11 +405,11 @@ class Soak:
               lambda: f"{self.server.resident() - start_bytes} bytes more than at the start")
 
 
-async def answers_alone(options, folder: Path, bodies: list) -> list:
+async def answers_alone(options, folder: Path, bodies: list) -> tuple[list, dict[str, int]]:
     """Each request's answers from one engine, one after the other, with memory for everything; several where the
-    content of its adapter changes."""
+    content of its adapter changes, whose versions are returned, too."""
     server = Server(options, folder, "16M", "64M")
-    connection, alone = Connection(server.port), [[] for _ in bodies]
+    connection, alone, versions = Connection(server.port), [[] for _ in bodies], {}
     for turn, content in enumerate(CONTENTS):
         await connection.post("/v1/load_lora_adapter", {
             "lora_name": REPLACED, "lora_path": content, "load_inplace": True})
@@ -389,10 +419,12 @@ async def answers_alone(options, folder: Path, bodies: list) -> list:
             status, choices = await connection.complete(body)
             assert status == 200, (body, status, choices)
             answers.append(choices)
+            if body["model"] == REPLACED:
+                versions[connection.version] = turn
     connection.close()
     assert server.end() == 0, server.last_lines()
     server.close()
-    return alone
+    return alone, versions
 
 
 def main() -> None:
@@ -419,12 +451,12 @@ def main() -> None:
         folder = Path(scratch) / "tiny"
         tiny_model.make(options.golden, folder)
         begin = time.monotonic()
-        alone = asyncio.run(answers_alone(options, folder, bodies))
+        alone, versions = asyncio.run(answers_alone(options, folder, bodies))
         middle = time.monotonic()
         server = Server(options, folder, LEAST_KV, LEAST_ADAPTERS, options.dp)
         try:
             before, start_bytes = server.held(), server.resident()
-            soak = Soak(options, server, bodies, alone)
+            soak = Soak(options, server, bodies, alone, versions)
             asyncio.run(soak.run())
             soak.check(before, start_bytes)
             status = server.end()
