@@ -104,6 +104,8 @@ const RouteTable& Service::routes() {
       Route::post("/update_weights", trainer<&TrainerRoutes::refuse_weights>),
       Route::post("/finish_weight_update", trainer<&TrainerRoutes::refuse_weights>),
       Route::post("/update_weight_version", trainer<&TrainerRoutes::refuse_weights>),
+      Route::get("/weight_info", trainer<&TrainerRoutes::refuse_weights>),
+      Route::post("/weight_checker", trainer<&TrainerRoutes::refuse_weights>),
       Route::post("/collective_rpc", trainer<&TrainerRoutes::refuse_weights>),
       Route::post("/init_broadcaster", trainer<&TrainerRoutes::refuse_weights>),
       Route::post("/init_communicator", trainer<&TrainerRoutes::refuse_weights>),

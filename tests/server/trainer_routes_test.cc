@@ -342,8 +342,9 @@ TEST_F(TrainersAsk, SleepsWithoutAnEffect) {
 }
 
 TEST_F(TrainersAsk, UpdatesOfTheBaseAreRefusedWithWhatToDo) {
-  for (const char* const path : {"/update_weights", "/init_weight_transfer_engine",
-                                 "/collective_rpc", "/update_weights_from_tensor"}) {
+  for (const char* const path :
+       {"/update_weights", "/init_weight_transfer_engine", "/collective_rpc",
+        "/update_weights_from_tensor", "/weight_checker"}) {
     const Received reply = server_.ask(post(path, "{}"));
     EXPECT_EQ(reply.status, 400);
     EXPECT_THAT(reply.error("message"), HasSubstr("push it"));
