@@ -15,9 +15,6 @@
 #include "lora/files/config/config.h"
 #include "lora/files/content.h"
 
-using motley::UnnamedFile;
-using motley::lora::AdapterContent;
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   // The first byte is how many bytes of data follow the header.
@@ -26,9 +23,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> (8 * i));
   file += text;
   file.append(data[0], '\1');
-  UnnamedFile held = UnnamedFile::create({}).value();
+  motley::UnnamedFile held = motley::UnnamedFile::create({}).value();
   held.write(file).value();
-  const auto content = AdapterContent::of(std::move(held).map("body").value(), "pushed");
+  const auto content =
+      motley::lora::AdapterContent::of(std::move(held).map("body").value(), "pushed");
   if (!content.ok()) {
     const std::string message = content.error().message();
     MOTLEY_CHECK(!message.empty() && message == motley::printable(message), "one printable line");

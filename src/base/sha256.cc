@@ -31,7 +31,7 @@ std::uint32_t word_at(const std::byte* at) {
 }
 
 void add_block(State& state, const std::byte* data) {
-  std::array<std::uint32_t, 64> w;
+  std::array<std::uint32_t, 64> w{};
   for (std::size_t i = 0; i < 16; ++i) w[i] = word_at(data + 4 * i);
   for (std::size_t i = 16; i < 64; ++i) {
     const std::uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
@@ -159,7 +159,7 @@ Sha256::Digest Sha256::digest() {
   constexpr std::array<std::byte, block_bytes> zeros = {};
   constexpr std::size_t length_at = block_bytes - sizeof bits;
   add(std::span(zeros).first((block_bytes + length_at - rest_bytes_) % block_bytes));
-  std::array<std::byte, sizeof bits> length;
+  std::array<std::byte, sizeof bits> length{};
   for (std::size_t i = 0; i < length.size(); ++i)
     length[i] = static_cast<std::byte>(bits >> (8 * (length.size() - 1 - i)));
   add(length);

@@ -27,7 +27,7 @@ const std::string open_messages =
 const std::string open_template =
     R"("{{ documents }}{{ odd }}{{ reasoning_effort }}{{ messages[0].content }}")";
 
-enum class Route : std::uint8_t { chats, completions };
+enum class Protocol : std::uint8_t { chats, completions };
 
 struct Field {
   std::string value;                            // that asks for something
@@ -36,8 +36,8 @@ struct Field {
   std::string of_completions = {};              // where the value is another one there
   std::optional<Body> beside_completions = {};  // where they need something else
 
-  const Body& beside_in(Route route) const {
-    return route == Route::completions && beside_completions ? *beside_completions : beside;
+  const Body& beside_in(Protocol route) const {
+    return route == Protocol::completions && beside_completions ? *beside_completions : beside;
   }
 };
 
@@ -163,7 +163,8 @@ std::vector<Row> guide() {
     if (!std::regex_match(line, cells, line_of_table)) continue;
     const std::string names = cells[1];
     for (std::sregex_iterator each(names.begin(), names.end(), name), end; each != end; ++each)
-      rows.push_back({(*each)[1], {{Route::chats, cells[2]}, {Route::completions, cells[3]}}});
+      rows.push_back(
+          {(*each)[1], {{Protocol::chats, cells[2]}, {Protocol::completions, cells[3]}}});
   }
   return rows;
 }
@@ -199,8 +200,8 @@ class FieldsOfTheGuide : public testing::Test {
         "</tool_call>\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>");
   }
 
-  Received ask(Route route, const Body& body) const {
-    Body all = route == Route::chats
+  Received ask(Protocol route, const Body& body) const {
+    Body all = route == Protocol::chats
                    ? Body{{"messages", R"([{"role": "user", "content": "how do you do"}])"}}
                    : Body{{"prompt", R"("how do you do")"}, {"max_tokens", "90"}};
     for (const auto& [key, value] : body) all.insert_or_assign(key, value);
@@ -208,11 +209,11 @@ class FieldsOfTheGuide : public testing::Test {
     for (const auto& [key, value] : all)
       text += cat(text.size() > 1 ? ", " : "", "\"", key, "\": ", value);
     return server_.ask(
-        post(route == Route::chats ? "/v1/chat/completions" : "/v1/completions", text + "}"));
+        post(route == Protocol::chats ? "/v1/chat/completions" : "/v1/completions", text + "}"));
   }
 
   // All that can be seen of a request and its answer.
-  std::string seen(Route route, const Body& body) {
+  std::string seen(Protocol route, const Body& body) {
     const Received answer = ask(route, body);
     static const std::regex ours(R"((cmpl-|call_)[0-9a-f]{24,32}|"created":\d+)");
     std::string text = cat(answer.status, " ", std::regex_replace(answer.body, ours, "_"));
@@ -237,9 +238,9 @@ TEST_F(FieldsOfTheGuide, DoWhatItSays) {
   for (const Row& row : guide()) {
     for (const auto& [route, what] : row.what) {
       const Field& field = fields().at(row.field);
-      const bool other = route == Route::completions && !field.of_completions.empty();
+      const bool other = route == Protocol::completions && !field.of_completions.empty();
       const std::string shown =
-          cat(row.field, route == Route::chats ? " of chats" : " of completions");
+          cat(row.field, route == Protocol::chats ? " of chats" : " of completions");
       const Body beside = what == "-" ? Body() : field.beside_in(route);
       Body body = beside;
       body[row.field] = other ? field.of_completions : field.value;
@@ -270,12 +271,12 @@ TEST_F(FieldsOfTheGuide, AskForNothingWhereTheyAreNullOrNeutral) {
       const Field& field = fields().at(row.field);
       if (what == "-" || row.field == "messages" || row.field == "prompt") continue;
       const std::string plain = seen(route, field.beside_in(route));
-      const bool other = route == Route::completions && !field.of_completions.empty();
+      const bool other = route == Protocol::completions && !field.of_completions.empty();
       for (const std::string& value : {std::string("null"), field.neutral}) {
         if (value.empty() || (other && value != "null")) continue;
         Body body = field.beside_in(route);
         body[row.field] = value;
-        if (row.field == "max_tokens" && route == Route::completions) continue;
+        if (row.field == "max_tokens" && route == Protocol::completions) continue;
         EXPECT_EQ(seen(route, body), plain) << row.field << " " << value;
       }
     }

@@ -50,7 +50,7 @@ std::size_t PushOperations::answers() const {
 }
 
 // All that wait get the answer; without one the first of them does the push.
-void PushOperations::end(const std::string& key, Answer answer) {
+void PushOperations::end(const std::string& key, const Answer& answer) {
   std::list<std::shared_ptr<Handover<Answer>>> woken;
   std::shared_ptr<Handover<Answer>> next;
   {

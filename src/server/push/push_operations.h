@@ -63,7 +63,7 @@ class PushOperations {
     Answer answer;  // null while it is under way
     std::list<std::shared_ptr<Handover<Answer>>> waiting;
   };
-  void end(const std::string& key, Answer answer);
+  void end(const std::string& key, const Answer& answer);
 
   mutable std::mutex lock_;
   std::map<std::string, Entry, std::less<>> entries_;
