@@ -149,7 +149,7 @@ const Fields& fields() {
 
 struct Row {
   std::string field;
-  std::map<Route, std::string> what;  // "built", "ignored", "refused" or "-"
+  std::map<Protocol, std::string> what;  // "built", "ignored", "refused" or "-"
 };
 
 std::vector<Row> guide() {
