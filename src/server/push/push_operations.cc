@@ -21,7 +21,7 @@ void PushOperations::Operation::end(const HttpResponse& answer) {
     return;
   Answer kept;
   std::ignore = within_memory([&] { kept = std::make_shared<const HttpResponse>(answer); });
-  std::exchange(owner_, nullptr)->end(key_, std::move(kept));
+  std::exchange(owner_, nullptr)->end(key_, kept);
 }
 
 boost::asio::awaitable<PushOperations::Operation> PushOperations::begin(
