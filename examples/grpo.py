@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--group", type=int, default=8, help="answers to each prompt")
     parser.add_argument("--tokens", type=int, default=24, help="of an answer")
     parser.add_argument("--letter", default="s", help="that words should begin with")
-    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--rate", type=float, default=4e-3)
     return parser.parse_args()
 
 
