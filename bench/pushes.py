@@ -11,13 +11,16 @@ be whole and of one version. The server takes pushes: `motley serve ... --allow-
 import argparse
 import asyncio
 import json
+import multiprocessing
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 NAME = "pushed"
-PROMPT = "In the beginning"
+PROMPT = list(range(10, 26))  # ids that every vocabulary has
+PROCESSES = 4  # that read streams
 
 
 class Content:
@@ -56,8 +59,9 @@ class Client:
         kind = "application/json" if json_body else "application/octet-stream"
         writer.write(f"{method} {path} HTTP/1.0\r\n{self.head}Content-Type: {kind}\r\n"
                      f"Content-Length: {len(body)}\r\n\r\n".encode())
-        writer.write(body)
-        await writer.drain()
+        for begin in range(0, len(body), 1 << 24):
+            writer.write(memoryview(body)[begin:begin + (1 << 24)])
+            await writer.drain()
         status = int((await reader.readline()).split()[1])
         while (await reader.readline()).strip():
             pass
@@ -76,16 +80,16 @@ class Client:
 
 
 class Streams:
-    """So many answers at a time, until there were enough."""
+    """So many answers at a time, until it is late."""
 
     def __init__(self, client: Client, tokens: int):
         self.client, self.tokens = client, tokens
         self.gaps: list[float] = []
-        self.answers, self.failures, self.ended = 0, [], False
+        self.answers, self.failures = 0, []
 
     async def one(self, seed: int) -> None:
         body = {"model": NAME, "prompt": PROMPT, "max_tokens": self.tokens, "ignore_eos": True, "temperature": 1,
-                "seed": seed, "stream": True, "stream_options": {"include_usage": True}}
+                "seed": seed, "stream": True, "return_token_ids": True, "stream_options": {"include_usage": True}}
         status, reader, writer = await self.client.ask("POST", "/v1/completions", json.dumps(body).encode())
         last, versions, tokens = None, set(), 0
         while line := await reader.readline():
@@ -94,12 +98,12 @@ class Streams:
                 break
             if not line.startswith(b"data: {"):
                 continue
+            now = time.perf_counter()
             event = json.loads(line[6:])
             if "adapter_version" in event:
                 versions.add(event["adapter_version"])
             tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
             if event.get("choices"):
-                now = time.perf_counter()
                 if last is not None:
                     self.gaps.append(now - last)
                 last = now
@@ -108,12 +112,39 @@ class Streams:
         if status == 200 and (tokens != self.tokens or len(versions) != 1):
             self.failures.append((f"{tokens} tokens", f"versions {versions}"))
 
-    async def run(self, streams: int) -> None:
+    async def run(self, seeds: range, end: float) -> None:
         async def again(seed: int) -> None:
-            while not self.ended:
+            while time.time() < end:
                 await self.one(seed)
-                seed += streams
-        await asyncio.gather(*(again(seed) for seed in range(streams)))
+                seed += 1 << 20
+        await asyncio.gather(*(again(seed) for seed in seeds))
+
+    def add(self, other: "Streams") -> None:
+        self.gaps += other.gaps
+        self.answers += other.answers
+        self.failures += other.failures
+
+
+def stream(options: argparse.Namespace, seeds: range, end: float) -> Streams:
+    """In a process of its own, so that pushes and other streams don't delay what it measures."""
+    streams = Streams(Client(options.url, options.key), options.tokens)
+    asyncio.run(streams.run(seeds, end))
+    streams.client = None
+    return streams
+
+
+def stream_all(pool: ProcessPoolExecutor, options: argparse.Namespace, seconds: float):
+    """Begins; returns what waits for the end and has all that was measured."""
+    step = max(1, -(-options.streams // PROCESSES))
+    parts = [pool.submit(stream, options, range(first, min(first + step, options.streams)), time.time() + seconds)
+             for first in range(0, options.streams, step)]
+
+    def wait() -> Streams:
+        whole = Streams(Client(options.url, options.key), options.tokens)
+        for each in parts:
+            whole.add(each.result())
+        return whole
+    return wait
 
 
 def part(values: list[float], share: float) -> float:
@@ -125,38 +156,33 @@ def line(name: str, streams: Streams) -> str:
             f"{1e3 * part(streams.gaps, 0.99):>9.2f} {1e3 * max(streams.gaps, default=0):>9.2f}")
 
 
-async def measure(options: argparse.Namespace) -> int:
+def measure(options: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
     client, content = Client(options.url, options.key), Content(options.adapter)
     times, refused = [], 0
 
-    async def push(number: int) -> int:
+    def push(number: int) -> int:
+        body = content.change(number)
         begin = time.perf_counter()
-        status, text = await client.whole("PUT", f"/v1/adapters/{NAME}?version=v{number}", content.change(number),
-                                          json_body=False)
+        status, text = asyncio.run(client.whole("PUT", f"/v1/adapters/{NAME}?version=v{number}", body, json_body=False))
         if status == 200:
             times.append(time.perf_counter() - begin)
         elif status not in (429, 503):
             raise SystemExit(f"a push: {status} {text.decode()}")
         return status
 
-    await push(0)
+    push(0)
     seconds = options.pushes * options.every
-    quiet, busy = Streams(client, options.tokens), Streams(client, options.tokens)
-    running = asyncio.create_task(quiet.run(options.streams))
-    await asyncio.sleep(seconds)
-    quiet.ended = True
-    await running
-    before = await client.resident()
-    running = asyncio.create_task(busy.run(options.streams))
+    quiet = stream_all(pool, options, seconds)()
+    before = asyncio.run(client.resident())
+    ended = stream_all(pool, options, seconds)
     due = time.perf_counter()
     times.clear()
     for number in range(1, options.pushes + 1):
-        refused += await push(number) != 200
+        refused += push(number) != 200
         due += options.every
-        await asyncio.sleep(max(0.0, due - time.perf_counter()))
-    busy.ended = True
-    await running
-    after = await client.resident()
+        time.sleep(max(0.0, due - time.perf_counter()))
+    busy = ended()
+    after = asyncio.run(client.resident())
 
     size = len(content.bytes)
     print(f"{size / 1e6:.1f} MB every {options.every} s, {options.streams} streams of {options.tokens} tokens")
@@ -181,7 +207,9 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=0.1, help="seconds from push to push")
     parser.add_argument("--tokens", type=int, default=128, help="of an answer")
     parser.add_argument("--key", help="the server's key, if it has one")
-    return asyncio.run(measure(parser.parse_args()))
+    options = parser.parse_args()
+    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+        return measure(options, pool)
 
 
 if __name__ == "__main__":

@@ -41,10 +41,15 @@ inline std::uint64_t hash_of(std::span<const lora::Mix::KeyPart> key) {
   return hash;
 }
 
-// The model: the next token depends on every token, on the mix, and on earlier draws.
+// The model: the next token depends on every token, on the mix with which each was computed, and on
+// earlier draws.
+inline constexpr std::uint64_t no_tokens = 17;
+inline std::uint64_t hash_after(std::uint64_t hash, std::int32_t token, std::uint64_t mix) {
+  return stir(stir(hash, static_cast<std::uint32_t>(token)), mix);
+}
 inline std::uint64_t hash_of(std::uint64_t mix, std::span<const std::int32_t> tokens) {
-  std::uint64_t hash = mix;
-  for (const std::int32_t token : tokens) hash = stir(hash, static_cast<std::uint32_t>(token));
+  std::uint64_t hash = no_tokens;
+  for (const std::int32_t token : tokens) hash = hash_after(hash, token, mix);
   return hash;
 }
 inline std::int32_t drawn(std::uint64_t hash, int choice, std::int64_t draws,
@@ -210,8 +215,8 @@ class FakeExecutor : public Executor {
     std::uint64_t mix = 0;
   };
 
-  // A state that stands at a page's border, and the tokens since. The hash is that of all tokens
-  // before.
+  // A state that stands at a page's border, and the tokens since, with the mix of each. The hash is
+  // that of all tokens before.
   struct Anchor {
     std::int64_t position = 0;
     std::uint64_t hash = 0;
@@ -220,7 +225,7 @@ class FakeExecutor : public Executor {
   };
   struct Slot {
     Anchor anchor;
-    std::map<std::int64_t, std::int32_t> log;  // by position
+    std::map<std::int64_t, Cell> log;  // by position
   };
   Slot& slot(std::int32_t number) { return slots_[static_cast<std::size_t>(number)]; }
   Anchor& snapshot(std::int32_t place) { return snapshots_[static_cast<std::size_t>(place)]; }
@@ -257,16 +262,17 @@ class FakeExecutor : public Executor {
     const auto& [number, anchor, certain] = chunk.state;
     Slot& own = slot(number);
     const auto rows = static_cast<std::int64_t>(chunk.tokens.size());
-    if (anchor == 0) own.anchor = {.position = 0, .hash = mix};
+    if (anchor == 0) own.anchor = {.position = 0, .hash = no_tokens};
     MOTLEY_CHECK(own.anchor.position == anchor && anchor <= chunk.length, "where the state stands");
     MOTLEY_CHECK(certain <= rows && rows - certain <= 8, "rows that are certain");
     for (std::int64_t row = 0; row < rows; ++row)
-      own.log[chunk.length + row] = chunk.tokens[static_cast<std::size_t>(row)];
+      own.log[chunk.length + row] = {.token = chunk.tokens[static_cast<std::size_t>(row)],
+                                     .mix = mix};
     std::uint64_t hash = own.anchor.hash;
     const std::int64_t after = (chunk.length + certain) / limits_.page_tokens * limits_.page_tokens;
     for (std::int64_t at = anchor; at < chunk.length + rows; ++at) {
       if (at == after) own.anchor = {.position = at, .hash = hash};
-      hash = stir(hash, static_cast<std::uint32_t>(own.log.at(at)));
+      hash = hash_after(hash, own.log.at(at).token, own.log.at(at).mix);
       if (at >= chunk.length) hashes.push_back(hash);
     }
     if (after == chunk.length + rows) own.anchor = {.position = after, .hash = hash};
@@ -284,15 +290,14 @@ class FakeExecutor : public Executor {
     const std::uint64_t mix = hash_of(chunk.mix.key());
     std::vector<std::uint64_t> states;
     if (!slots_.empty()) advance(chunk, mix, states);
-    std::uint64_t hash = mix;
+    std::uint64_t hash = no_tokens;
     const std::size_t first = scores_.size();
     for (std::int64_t at = 0; at < chunk.length + static_cast<std::int64_t>(chunk.tokens.size());
          ++at) {
       Cell& here = cell(page_at(chunk, at), at % limits_.page_tokens);
       if (at >= chunk.length)
         here = {.token = chunk.tokens[static_cast<std::size_t>(at - chunk.length)], .mix = mix};
-      hash = stir(hash, static_cast<std::uint32_t>(here.token));
-      if (here.mix != mix) hash = stir(hash, 666);
+      hash = hash_after(hash, here.token, here.mix);
       if (at >= chunk.length && !states.empty())
         MOTLEY_CHECK(states[static_cast<std::size_t>(at - chunk.length)] == hash,
                      "a state of the tokens that the pages have");
@@ -462,7 +467,13 @@ class MemorySink final : public EventSink {
   }
   bool closed() const { return usage || error; }
 
+  struct Version {
+    std::string version = {};
+    std::size_t tokens_before = 0;  // of all choices
+  };
+
   std::optional<StartEvent> start;
+  std::vector<Version> versions;
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<float> logprobs;
   std::vector<float> scores;  // of prompt tokens 1 and on
@@ -474,6 +485,13 @@ class MemorySink final : public EventSink {
   void keep(const StartEvent& event) {
     MOTLEY_CHECK(!start, "a request starts once");
     start = event;
+    versions.push_back({.version = event.adapter_version});
+  }
+  void keep(const VersionEvent& event) {
+    MOTLEY_CHECK(start && event.adapter_version != versions.back().version, "a version changes");
+    std::size_t so_far = 0;
+    for (const auto& each : tokens) so_far += each.size();
+    versions.push_back({.version = event.adapter_version, .tokens_before = so_far});
   }
   void keep(const PromptEvent& event) {
     MOTLEY_CHECK(event.first == static_cast<std::int64_t>(scores.size()) + 1,
@@ -526,6 +544,15 @@ class World {
     store.put(name, pages, seed);
     Result<void> answer = Error(ErrorCode::internal, "no answer");
     load(name, pinned, false, &answer);
+    answer.value();
+  }
+  // Replaces it by content with so many pages.
+  void replace_adapter(const std::string& name, int pages, std::uint32_t seed, bool switches) {
+    store.put(name, pages, seed);
+    Result<void> answer = Error(ErrorCode::internal, "no answer");
+    scheduler.residency().load({.name = name, .path = name, .switches = switches}, true,
+                               [&answer](Result<void> result) { answer = std::move(result); });
+    scheduler.residency().collect();
     answer.value();
   }
   void load(const std::string& name, bool pinned, bool replace, Result<void>* answer) {

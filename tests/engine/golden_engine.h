@@ -53,6 +53,7 @@ class Answer final : public engine::EventSink {
 
  private:
   void keep(const engine::StartEvent& event) { cached_tokens = event.cached_tokens; }
+  void keep(const engine::VersionEvent&) {}
   void keep(const engine::PromptEvent& event) {
     prompt_logprobs.insert(prompt_logprobs.end(), event.logprobs.begin(), event.logprobs.end());
   }

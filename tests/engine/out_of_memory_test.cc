@@ -45,6 +45,7 @@ class ReservedSink final : public EventSink {
 
  private:
   void keep(const StartEvent&) { EXPECT_FALSE(std::exchange(begun_, true)); }
+  void keep(const VersionEvent&) {}
   void keep(const PromptEvent& event) {
     EXPECT_EQ(event.first, scored + 1);
     scored += static_cast<std::int64_t>(event.logprobs.size());

@@ -386,7 +386,6 @@ TEST_F(Pushes, SayWhatIsWrong) {
       {"poet", body_of("refused_width"), 400, "tensor '"},
       {"poet", body_of("refused_unknown_tensor"), 400, "tensor '"},
       {"poet", body_of("refused_layer_out_of_range"), 400, "tensor '"},
-      {"poet?on_replace=switch", good, 400, "can't switch to new content yet"},
       {"poet?on_replace=never", good, 400, "unknown: 'never'"},
       {"poet?version=a,b", good, 400, "not a version"},
       {"poet?version=", good, 400, "not a version"},
@@ -416,7 +415,7 @@ TEST_F(Pushes, ByPathSayWhatIsWrong) {
   };
   EXPECT_EQ(refusal_of(json::Object{{"path", "/nowhere/poet"}}).status, 404);
   EXPECT_EQ(refusal_of(json::Object{}).status, 400);
-  EXPECT_EQ(refusal_of(json::Object{{"path", "a"}, {"on_replace", "switch"}}).status, 400);
+  EXPECT_EQ(refusal_of(json::Object{{"path", "a"}, {"on_replace", "never"}}).status, 400);
   EXPECT_EQ(refusal_of("text").status, 400);
   const Received nan = refusal_of(json::Object{{"path", folder_of("refused_nan").string()}});
   EXPECT_EQ(nan.status, 400);
@@ -435,7 +434,7 @@ TEST_F(Pushes, AreRefusedBeforeTheirBody) {
   };
   EXPECT_EQ(status_of(server_, "poet?expected_version=two"), 409);
   EXPECT_EQ(status_of(server_, "base"), 400);
-  EXPECT_EQ(status_of(server_, "poet?on_replace=switch"), 400);
+  EXPECT_EQ(status_of(server_, "poet?on_replace=never"), 400);
   EXPECT_EQ(status_of(server_, "poet", std::size_t{1} << 50), 413);
   EXPECT_EQ(status_of(server_, "poet", 1000, "Origin: http://elsewhere\r\n"), 403);
   const TestServer closed({.tokenizer = {.name = "qwen2", .end = "!"}, .engine = &world_.engine()});

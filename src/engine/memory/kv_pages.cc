@@ -310,7 +310,8 @@ SequencePages::SequencePages(SequencePages&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)),
       root_(other.root_),
       list_(std::exchange(other.list_, {})),
-      published_(other.published_) {}
+      published_(other.published_),
+      publishes_(other.publishes_) {}
 
 SequencePages::~SequencePages() {
   if (owner_ == nullptr) return;
@@ -345,7 +346,7 @@ SequencePages::Adopted SequencePages::adopt(std::span<const std::int32_t> tokens
 std::optional<std::int32_t> SequencePages::add_snapshot(std::int64_t position) {
   MOTLEY_CHECK(position > 0 && position % owner_->page_tokens_ == 0, "where a page ends");
   const std::int64_t at = position / owner_->page_tokens_ - 1;
-  if (at >= published_) return std::nullopt;
+  if (!publishes_ || at >= published_) return std::nullopt;
   const std::int32_t page = list_[static_cast<std::size_t>(at)];
   KvPages::Slot& slot = owner_->slot(page);
   if (slot.block == 0) return std::nullopt;  // forgotten
@@ -390,11 +391,12 @@ SequencePages SequencePages::fork() const {
     other.list_.push_back(page);
   }
   other.published_ = published_;
+  other.publishes_ = publishes_;
   return other;
 }
 
 void SequencePages::publish(std::span<const std::int32_t> tokens, std::int64_t computed) {
-  if (!owner_->cache_) return;
+  if (!owner_->cache_ || !publishes_) return;
   const auto width = static_cast<std::size_t>(owner_->page_tokens_);
   for (; published_ < computed / owner_->page_tokens_; ++published_) {
     const auto at = static_cast<std::size_t>(published_);

@@ -212,12 +212,15 @@ class SequencePages {
   // Call if results of this mix cannot be trusted: its pages are not found any more, and sequences
   // with such pages publish nothing more.
   void forget_mix() { owner_->forget(root_); }
+  // From now on nothing is published: what comes is not of the key's mix alone.
+  void stop_publishing() { publishes_ = false; }
 
  private:
   KvPages* owner_;
   KvPages::Roots::iterator root_;
   std::vector<std::int32_t> list_;
   std::int64_t published_ = 0;  // leading pages that are blocks
+  bool publishes_ = true;
 };
 
 }  // namespace motley::engine

@@ -21,6 +21,9 @@ struct AdapterSpec {
   // The version that the load is to replace: with another one there it fails with `conflict`. An
   // empty one: there must be no adapter of the name. Nothing: any.
   std::optional<std::string> expected_version = {};
+  // Requests that run with what it replaces go on with it, and keep their keys and values so far;
+  // else they end with what they began with.
+  bool switches = false;
 };
 
 }  // namespace motley::engine

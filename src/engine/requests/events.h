@@ -23,8 +23,14 @@ struct TopLogprob {
 struct StartEvent {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
-  // Of the adapter's content, which all of the answer is made with; of several adapters all of
-  // them, with commas between. Empty: the base.
+  // Of the adapter's content, which the answer is made with up to a VersionEvent; of several
+  // adapters all of them, with commas between. Empty: the base.
+  std::string adapter_version = {};
+};
+
+// The adapter was replaced by content to which running requests switch: the tokens that follow, of
+// all choices, are drawn with it.
+struct VersionEvent {
   std::string adapter_version = {};
 };
 
@@ -73,7 +79,8 @@ struct Usage {
 
 // The last one is Usage, when all choices are finished, or Error: the request has failed, whatever
 // came before.
-using Event = std::variant<StartEvent, PromptEvent, TokenEvent, ChoiceEvent, Usage, Error>;
+using Event =
+    std::variant<StartEvent, VersionEvent, PromptEvent, TokenEvent, ChoiceEvent, Usage, Error>;
 
 inline bool is_last(const Event& event) {
   return std::holds_alternative<Usage>(event) || std::holds_alternative<Error>(event);

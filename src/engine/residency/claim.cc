@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/cat.h"
 #include "base/check.h"
 #include "engine/residency/residency.h"
 
@@ -20,23 +19,21 @@ Claim::Claim(Claim&& other) noexcept
       entries_(std::exchange(other.entries_, {})),
       resolved_(other.resolved_),
       begun_(other.begun_),
-      mix_(std::exchange(other.mix_, {})),
-      versions_(std::move(other.versions_)) {}
+      contents_(std::exchange(other.contents_, {})) {}
 
 Claim& Claim::operator=(Claim&& other) noexcept {
   std::swap(residency_, other.residency_);
   std::swap(entries_, other.entries_);
   std::swap(resolved_, other.resolved_);
   std::swap(begun_, other.begun_);
-  std::swap(mix_, other.mix_);
-  std::swap(versions_, other.versions_);
+  std::swap(contents_, other.contents_);
   return *this;
 }
 
 Claim::~Claim() { release(); }
 
 void Claim::release() {
-  mix_ = {};
+  contents_ = {};
   for (AdapterEntry* const entry : entries_) {
     if (begun_) --entry->begun;
     residency_->drop_claim(*entry);
@@ -61,21 +58,45 @@ const Error* Claim::error() const {
 Result<void> Claim::resolve(std::span<const lora::ScaledAdapter> adapters) {
   MOTLEY_CHECK(ready() && !resolved_ && adapters.size() == entries_.size(),
                "a claim is resolved once, when its adapters are there");
-  std::vector<lora::Mix::Part> parts;
-  for (std::size_t i = 0; i < adapters.size(); ++i)
-    parts.push_back({.adapter = *entries_[i]->handle(), .scale = adapters[i].scale});
-  std::string versions;
-  for (const AdapterEntry* const entry : entries_)
-    versions += cat(versions.empty() ? "" : ",", entry->version_name);
-  MOTLEY_TRY(mix_, lora::Mix::make(parts));
-  versions_ = std::move(versions);
+  Contents contents;
+  for (std::size_t i = 0; i < adapters.size(); ++i) {
+    contents.parts.push_back({.adapter = *entries_[i]->handle(), .scale = adapters[i].scale});
+    contents.versions.push_back(entries_[i]->version_name);
+  }
+  MOTLEY_TRY(contents.mix, lora::Mix::make(contents.parts));
+  contents_ = std::move(contents);
   resolved_ = true;
   return {};
 }
 
+bool Claim::is_outdated(const AdapterEntry& entry, const lora::Mix::Part& part) {
+  const lora::Handle* const ready = entry.handle();
+  return entry.spec.switches && ready != nullptr && (*ready)->version() != part.adapter->version();
+}
+
+bool Claim::outdated() const {
+  if (!resolved_) return false;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (is_outdated(*entries_[i], contents_.parts[i])) return true;
+  }
+  return false;
+}
+
+Result<void> Claim::renew(FunctionRef<Result<void>(const lora::Mix& mix)> takes) {
+  Contents contents = contents_;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!is_outdated(*entries_[i], contents.parts[i])) continue;
+    contents.parts[i].adapter = *entries_[i]->handle();
+    contents.versions[i] = entries_[i]->version_name;
+  }
+  MOTLEY_TRY(contents.mix, lora::Mix::make(contents.parts));
+  MOTLEY_TRY_VOID(takes(contents.mix));
+  contents_ = std::move(contents);
+  return {};
+}
+
 void Claim::unresolve() {
-  mix_ = {};
-  versions_.clear();
+  contents_ = {};
   resolved_ = false;
 }
 
@@ -95,8 +116,7 @@ Claim Claim::again() const {
   Claim claim(residency_, entries_);
   if (begun_) claim.begin();
   claim.resolved_ = resolved_;
-  claim.mix_ = mix_;
-  claim.versions_ = versions_;
+  claim.contents_ = contents_;
   return claim;
 }
 

@@ -227,6 +227,7 @@ bool Residency::take_ready(AdapterEntry& entry, AdapterStore::Done& done) {
   ++load_stats_.loads;
   entry.load_order = ++last_load_;
   if (entry.claims > 0) entry.state = Ready{.handle = std::move(done.handle)};
+  switches_ = switches_ || entry.spec.switches;
   return std::exchange(entry.broken, false);
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/function_ref.h"
 #include "base/result.h"
@@ -68,6 +69,9 @@ class Residency {
   // Takes the store's results, removes unloaded adapters, and retries loads. Returns whether
   // adapters were added or removed, became broken, or are readable again.
   bool collect();
+
+  // Whether content to which running requests switch has become ready since the last call.
+  bool take_switches() { return std::exchange(switches_, false); }
 
   // Nothing if the adapters are closing, or do not fit now beside the pages that are kept.
   std::optional<Claim> claim(std::span<AdapterEntry* const> adapters);
@@ -154,6 +158,7 @@ class Residency {
   LoadJobs loads_;
   std::map<std::string, Answer, std::less<>> unloading_;
   std::uint64_t last_load_ = 0;
+  bool switches_ = false;  // take_switches()
   AdapterRoom<AdapterEntry*> room_;
   lora::SiteSet sites_;
   LoadStats load_stats_;

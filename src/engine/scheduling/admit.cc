@@ -178,9 +178,10 @@ void Scheduler::begin(WaitingQueue::Place place) {
   job->cached_tokens = computed;
   job->begun = now;
   counts_.count_begun(*job);
+  job->versions = begun.claim.versions();
   job->sink->take(StartEvent{.prompt_tokens = job->prompt_tokens(),
                              .cached_tokens = computed,
-                             .adapter_version = begun.claim.versions()});
+                             .adapter_version = job->versions});
 }
 
 std::unique_ptr<RunningSequence> Scheduler::make_running(WaitingSequence waiting,

@@ -17,7 +17,8 @@ class Outbox {
   // Reserves memory for this many events of a step.
   explicit Outbox(std::size_t events) : events_(events) { provide(0); }
 
-  // Reserves memory for this many more: every end that is still to come has its place.
+  // Reserves memory for this many more: every end that is still to come has its place, and what
+  // else a step says of a request.
   void provide(std::size_t ends) {
     const std::size_t needed = pending_.size() + events_ + ends;
     if (pending_.capacity() < needed) pending_.reserve(std::max(needed, 2 * pending_.capacity()));

@@ -95,8 +95,10 @@ Result<void> Scheduler::enter(Arrival arrival) {
   sequence.tokens.reserve(
       static_cast<std::size_t>(std::min(longest(), sequence.length() + expected)));
   WaitingQueue::Place place = make_waiting_place();
-  std::size_t ends = static_cast<std::size_t>(job->open) + 1;
-  for (const auto& [id, other] : jobs_.all()) ends += static_cast<std::size_t>(other->open) + 1;
+  // Of each request the ends of its choices, its last event, and in a step a new version.
+  const auto most_events = [](const Job& of) { return static_cast<std::size_t>(of.open) + 2; };
+  std::size_t ends = most_events(*job);
+  for (const auto& [id, other] : jobs_.all()) ends += most_events(*other);
   outbox_.provide(ends);
   jobs_.add(job);
   ++counts_.of(job->request).requests;

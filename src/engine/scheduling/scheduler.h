@@ -141,6 +141,12 @@ class Scheduler {
   // pause.cc
   void note_pauses();
 
+  // replace.cc
+  // What has begun goes on with content to which it switches.
+  void follow_replacements();
+  // Whether the sequence has switched.
+  bool follow_replacements(Sequence& sequence, Claim& claim);
+
   // admit.cc
   void admit();
   // Whether it begins now; an error ends it.

@@ -36,6 +36,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     // If this runs out of memory, steps prepare what they need themselves.
     std::ignore = within_memory([this] { executor_->foresee(residency_.sites()); });
   }
+  follow_replacements();
   fail_undrawable();
   // What waits may need a slot to which a copy is under way.
   if (running_.empty() && states_.slots().leaving() > 0)

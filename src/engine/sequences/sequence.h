@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/system/clock.h"
@@ -36,6 +37,7 @@ struct Job {
   std::vector<std::int32_t> ends;  // tokens that end a choice; ascending
 
   bool started = false;
+  std::string versions;  // of its adapters' content, as its client knows them
   std::int64_t cached_tokens = 0;
   std::int64_t completion_tokens = 0;
   // The number of prompt tokens whose log-probability was delivered; the first has none.

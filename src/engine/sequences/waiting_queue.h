@@ -36,6 +36,13 @@ class WaitingQueue {
   void note_pauses(Predicate is_paused) {
     for (auto& [order, waiting] : waiting_) waiting.paused = is_paused(waiting);
   }
+  // Calls visit(sequence, claim) for each that has a claim.
+  template <class Visit>
+  void each_claim(Visit visit) {
+    for (auto& [order, waiting] : waiting_) {
+      if (waiting.claim) visit(waiting.sequence, *waiting.claim);
+    }
+  }
   // Those whose adapters are not ready.
   std::int64_t without_adapters() const;
 

@@ -78,6 +78,15 @@ Error outside(const fs::path& path) {
 
 }  // namespace
 
+Result<bool> read_on_replace(const std::optional<std::string>& text) {
+  if (!text || *text == "finish") return false;
+  if (*text == "switch") return true;
+  return Error(
+      ErrorCode::invalid_argument, cat("unknown: ", quote(*text)), "on_replace",
+      "use finish, the default: requests that run end with the content they began with; or "
+      "switch: they go on with the new one");
+}
+
 Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
   MOTLEY_TRY(const json::Object* const object, body.as_object("body"));
   Fields fields(*object);
@@ -104,6 +113,8 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
     MOTLEY_TRY(request.spec.load.orientation,
                at("orientation", lora::parse_orientation(*orientation)));
   }
+  MOTLEY_TRY(const auto on_replace, fields.string("on_replace"));
+  MOTLEY_TRY(request.spec.switches, read_on_replace(on_replace));
   MOTLEY_TRY(const auto stacked, fields.boolean("is_3d_lora_weight"));
   static_cast<void>(stacked);                         // the files show it
   fields.accept({"lora_int_id", "base_model_name"});  // sent by vLLM's clients

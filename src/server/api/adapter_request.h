@@ -20,6 +20,8 @@ struct LoadAdapterRequest {
 };
 
 Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body);
+// `on_replace`: whether running requests switch to the new content.
+Result<bool> read_on_replace(const std::optional<std::string>& text);
 // The adapter's name.
 Result<std::string> read_unload_adapter_request(const json::Value& body);
 

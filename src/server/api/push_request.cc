@@ -5,6 +5,7 @@
 
 #include "base/ascii.h"
 #include "base/cat.h"
+#include "server/api/adapter_request.h"
 #include "server/api/fields/field_limits.h"
 #include "server/api/fields/fields.h"
 
@@ -53,12 +54,7 @@ Result<PushRequest> request_of(const PushFields& asked) {
                          cat("use 1 to ", max_operation_id_bytes, " bytes"));
     request.operation_id = *asked.operation_id;
   }
-  if (asked.on_replace && *asked.on_replace == "switch")
-    return wrong_field(
-        "requests can't switch to new content yet", "on_replace",
-        "use finish, the default: requests that run end with the content they began with");
-  if (asked.on_replace && *asked.on_replace != "finish")
-    return wrong_field(cat("unknown: ", quote(*asked.on_replace)), "on_replace", "use finish");
+  MOTLEY_TRY(request.spec.switches, read_on_replace(asked.on_replace));
   if (asked.b_columns) {
     MOTLEY_TRY(request.spec.load.b_columns, lora::parse_b_columns(*asked.b_columns));
   }

@@ -25,6 +25,7 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
                    usage_at_start_.cached_tokens += start.cached_tokens;
                    add_versions(start.adapter_version);
                  },
+                 [&](const engine::VersionEvent& next) { add_versions(next.adapter_version); },
                  [&](engine::PromptEvent& scores) { take_scores(prompt, std::move(scores)); },
                  [&](engine::TokenEvent& token) { update = take_token(prompt, std::move(token)); },
                  [&](const engine::ChoiceEvent& end) { update = take_end(prompt, end); },

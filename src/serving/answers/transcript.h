@@ -49,7 +49,7 @@ class Transcript {
   const engine::Usage& usage() const { return usage_; }
   // For prompts that have begun to run: available before usage() is final.
   const engine::Usage& usage_at_start() const { return usage_at_start_; }
-  // StartEvent's; of prompts that began with different ones all of them, with commas between.
+  // Of the adapters' content, as the events have it; of several contents all, with commas between.
   std::string adapter_version() const { return join(versions_, ","); }
   // The engine's scores of the prompt's tokens so far.
   const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
