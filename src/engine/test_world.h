@@ -483,7 +483,7 @@ class MemorySink final : public EventSink {
   std::vector<float> logprobs;
   std::int64_t first_scored = 0;  // token of the prompt
   std::vector<float> scores;      // of prompt tokens from there on
-  std::vector<float> named;       // beside them
+  std::vector<float> named;       // of the tokens that are named for these
   std::vector<std::optional<FinishReason>> reasons;
   std::optional<Usage> usage;
   std::optional<Error> error;
