@@ -220,6 +220,18 @@ TEST_F(TokensIn, TakesWhatClientsSend) {
   EXPECT_EQ(text_at(skyrl.json(), "choices.0.token_ids"), "[300,301]");
 }
 
+TEST_F(TokensIn, AreAbortedByTheIdOfTheirAnswer) {
+  server_.engine().hold_after(1);
+  Client client(server_.port());
+  client.send(post(generate, body_of("", R"(, "request_id": "rollout-7")")));
+  server_.engine().wait_for_submitted(1);
+  const Received aborted = server_.ask(
+      post("/inference/v1/abort_requests", R"({"request_ids": ["generate-tokens-rollout-7"]})"));
+  EXPECT_EQ(text_at(aborted.json(), "aborted"), "1");
+  const Received reply = client.receive();
+  EXPECT_EQ(text_at(reply.json(), "choices.0.finish_reason"), "abort") << reply.body;
+}
+
 TEST_F(TokensIn, RefusesWhatIsTooMuchOrTooLong) {
   std::string many = "[";
   for (int i = 0; i < 1200; ++i) many += cat(i == 0 ? "" : ",", 400);
