@@ -1,5 +1,5 @@
-// Any bytes as the body of a completion, a chat, a response and a message: they are refused with a
-// message of one line, or mean something within the engine's ranges.
+// Any bytes as the body of a completion, a chat, a response, a message and a prompt of ids: they
+// are refused with a message of one line, or mean something within the engine's ranges.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "server/api/messages/request.h"
 #include "server/api/request_charge.h"
 #include "server/api/responses/request.h"
+#include "server/api/tokens/generate_request.h"
 #include "serving/prompts/open_message.h"
 
 namespace json = motley::json;
@@ -60,6 +61,13 @@ void check(const server::GenerationFields& fields) {
   MOTLEY_CHECK(!fields.truncate || *fields.truncate != 0, "a prompt that keeps something");
   MOTLEY_CHECK(fields.request_id == motley::printable(fields.request_id), "an id of one line");
   MOTLEY_CHECK(server::charge_for(fields, {}).memory_bytes > 0, "a charge");
+  const motley::engine::NamedTokens& named = fields.prompt_named;
+  MOTLEY_CHECK(named.width >= 0 && named.width <= motley::engine::max_named_tokens, "named tokens");
+  MOTLEY_CHECK(named.width == 0 ? named.ids.empty()
+                                : named.ids.size() % static_cast<std::size_t>(named.width) == 0,
+               "as many in each place");
+  for (const std::int32_t id : named.ids)
+    MOTLEY_CHECK(id >= -1 && id < vocabulary, "a named token, or none");
   for (const auto& adapter : fields.adapters)
     MOTLEY_CHECK(motley::engine::is_adapter_name(adapter.name), "the name of an adapter");
 }
@@ -123,6 +131,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     MOTLEY_CHECK(repeated.ok(), "what is repeated is JSON");
   } else {
     check(response.error());
+  }
+  const auto generate = server::read_generate_request(*body, context);
+  if (generate.ok()) {
+    check(generate->fields);
+    MOTLEY_CHECK(!generate->tokens.empty(), "a prompt of tokens");
+    for (const std::int32_t id : generate->tokens)
+      MOTLEY_CHECK(id >= 0 && id < vocabulary, "a token of the prompt");
+  } else {
+    check(generate.error());
   }
   const auto use = size % 4 < 2 ? server::MessagesUse::answer : server::MessagesUse::count;
   const auto messages = server::read_messages_request(*body, context, use);

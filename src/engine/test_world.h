@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -167,6 +168,8 @@ class FakeExecutor : public Executor {
     top_.clear();
     scores_.clear();
     scores_.reserve(static_cast<std::size_t>(limits_.rows));
+    named_.clear();
+    named_.reserve(static_cast<std::size_t>(limits_.rows * max_named_tokens));
     for (const runner::Chunk& chunk : chunks) {
       const auto count = static_cast<std::int64_t>(chunk.tokens.size());
       rows += count;
@@ -186,7 +189,9 @@ class FakeExecutor : public Executor {
     for (const std::int32_t page : written)
       MOTLEY_CHECK(lists[page] == 1, "a page that is written has one owner");
     for (std::size_t i = 0; i < chunks.size(); ++i) {
-      MOTLEY_CHECK(chunks[i].logits == outputs[i].logits(), "logits for the outputs");
+      MOTLEY_CHECK(chunks[i].logits == outputs[i].logits() &&
+                       chunks[i].first_logits == outputs[i].first_logits(),
+                   "logits for the outputs");
       compute(chunks[i], outputs[i]);
     }
     return {};
@@ -207,6 +212,7 @@ class FakeExecutor : public Executor {
   // How often the scheduler asks until a copy from or to the host has ended; 0: all end at once.
   std::int64_t copies_take = 0;
   std::int64_t steps = 0;
+  std::int64_t scored_rows = 0;
   std::int64_t largest_step = 0;
 
  private:
@@ -292,6 +298,7 @@ class FakeExecutor : public Executor {
     if (!slots_.empty()) advance(chunk, mix, states);
     std::uint64_t hash = no_tokens;
     const std::size_t first = scores_.size();
+    const std::size_t first_named = named_.size();
     for (std::int64_t at = 0; at < chunk.length + static_cast<std::int64_t>(chunk.tokens.size());
          ++at) {
       Cell& here = cell(page_at(chunk, at), at % limits_.page_tokens);
@@ -301,11 +308,17 @@ class FakeExecutor : public Executor {
       if (at >= chunk.length && !states.empty())
         MOTLEY_CHECK(states[static_cast<std::size_t>(at - chunk.length)] == hash,
                      "a state of the tokens that the pages have");
-      const auto scored = static_cast<std::size_t>(at - chunk.length);
-      if (at >= chunk.length && scored < output.scored.size())
-        scores_.push_back(logprob_of(hash, output.scored[scored]));
+      const auto row = static_cast<std::size_t>(at - chunk.length);
+      if (at < chunk.length || !output.scores(row)) continue;
+      const std::size_t scored = row - output.first_scored;
+      ++scored_rows;
+      scores_.push_back(logprob_of(hash, output.scored[scored]));
+      const std::size_t width = output.named_width();
+      for (const std::int32_t id : output.named.subspan(scored * width, width))
+        named_.push_back(id < 0 ? -infinity : logprob_of(hash, id));
     }
     output.logprobs = std::span(scores_).subspan(first);
+    output.logprobs_named = std::span(named_).subspan(first_named);
     for (Draw& draw : output.draws) {
       auto& sampler = dynamic_cast<FakeSampler&>(*draw.sampler);
       draw.waits = sampler.grammar && waits_of > 0 && ++asked_ % waits_of == 0;
@@ -316,6 +329,7 @@ class FakeExecutor : public Executor {
       }
       draw.token = drawn(hash, sampler.choice, sampler.draws++, limits_.vocabulary);
       draw.logprob = logprob_of(hash, draw.token);
+      draw.rank = 1 + draw.token % 7;
     }
   }
 
@@ -328,7 +342,9 @@ class FakeExecutor : public Executor {
   std::deque<StateCopy> under_way_;
   std::int64_t copies_asked_ = 0;
   std::uint64_t copies_ended_ = 0;
+  static constexpr float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> scores_;
+  std::vector<float> named_;
   std::vector<TopLogprob> top_;
 };
 
@@ -476,7 +492,9 @@ class MemorySink final : public EventSink {
   std::vector<Version> versions;
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<float> logprobs;
-  std::vector<float> scores;  // of prompt tokens 1 and on
+  std::int64_t first_scored = 0;  // token of the prompt
+  std::vector<float> scores;      // of prompt tokens from there on
+  std::vector<float> named;       // of the tokens that are named for these
   std::vector<std::optional<FinishReason>> reasons;
   std::optional<Usage> usage;
   std::optional<Error> error;
@@ -494,9 +512,11 @@ class MemorySink final : public EventSink {
     versions.push_back({.version = event.adapter_version, .tokens_before = so_far});
   }
   void keep(const PromptEvent& event) {
-    MOTLEY_CHECK(event.first == static_cast<std::int64_t>(scores.size()) + 1,
+    if (scores.empty()) first_scored = event.first;
+    MOTLEY_CHECK(event.first == first_scored + std::ssize(scores),
                  "pieces of a prompt come in order");
     scores.insert(scores.end(), event.logprobs.begin(), event.logprobs.end());
+    named.insert(named.end(), event.named.begin(), event.named.end());
   }
   void keep(const TokenEvent& event) {
     MOTLEY_CHECK(!reasons[static_cast<std::size_t>(event.choice)], "no token behind the end");

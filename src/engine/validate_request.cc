@@ -51,6 +51,30 @@ Result<void> validate_prompt(const Request& request, const RequestBounds& bounds
   return {};
 }
 
+Result<void> validate_scores(const Request& request, const RequestBounds& bounds) {
+  MOTLEY_TRY_VOID(
+      in_range("prompt_logprobs", request.prompt_top, 0,
+               static_cast<double>(std::min<std::int64_t>(bounds.prompt_top, bounds.vocabulary))));
+  const auto length = std::ssize(request.tokens);
+  if (request.prompt_first < 1 || request.prompt_first > length)
+    return refused("prompt_logprob_start", cat(request.prompt_first, " is out of range"),
+                   cat("use a token from 1 to ", length));
+  const NamedTokens& named = request.prompt_named;
+  constexpr std::string_view field = "prompt_logprob_token_ids";
+  MOTLEY_TRY_VOID(
+      in_range(field, named.width, 0,
+               static_cast<double>(std::min<std::int64_t>(bounds.prompt_top, max_named_tokens))));
+  const std::int64_t wanted = named.width * (length - request.prompt_first);
+  if (std::ssize(named.ids) != wanted)
+    return refused(field, cat(named.ids.size(), " ids"), cat("give ", wanted));
+  const auto unknown = std::ranges::find_if(
+      named.ids, [&](std::int32_t id) { return id >= 0 && !is_token(id, bounds); });
+  if (unknown != named.ids.end())
+    return refused(field, cat("token ", *unknown, " is not in the vocabulary"),
+                   cat("use ids from 0 to ", bounds.vocabulary - 1, ", or -1 for none"));
+  return {};
+}
+
 Result<void> validate_adapters(const Request& request) {
   const auto& adapters = request.adapters;
   if (adapters.size() > static_cast<std::size_t>(lora::max_mix))
@@ -86,9 +110,6 @@ Result<void> validate_sampling(const Request& request, const RequestBounds& boun
   MOTLEY_TRY_VOID(
       in_range("top_logprobs", sampling.top_logprobs, 0,
                static_cast<double>(std::min<std::int64_t>(max_top_logprobs, bounds.vocabulary))));
-  MOTLEY_TRY_VOID(
-      in_range("prompt_logprobs", request.prompt_top, 0,
-               static_cast<double>(std::min<std::int64_t>(bounds.prompt_top, bounds.vocabulary))));
   if (sampling.min_tokens < 0 || sampling.min_tokens > request.max_tokens)
     return refused("min_tokens", cat(sampling.min_tokens, " is out of range"),
                    "use a number from 0 to max_tokens");
@@ -126,6 +147,7 @@ Result<void> validate(const Request& request, const RequestBounds& bounds) {
   MOTLEY_TRY_VOID(validate_ids("end_ids", request.end_ids, bounds));
   MOTLEY_TRY_VOID(validate_ids("stop_token_ids", request.stop_ids, bounds));
   MOTLEY_TRY_VOID(validate_prompt(request, bounds));
+  MOTLEY_TRY_VOID(validate_scores(request, bounds));
   MOTLEY_TRY_VOID(validate_adapters(request));
   return validate_sampling(request, bounds);
 }

@@ -35,6 +35,7 @@ struct SampleChoice {
   // Log-probabilities are those of the distribution that the token is drawn from: after mask, bias,
   // penalties and temperature, over the tokens that are kept. Without a temperature over all.
   bool processed = false;
+  bool ranked = false;  // with the token's rank, if log-probabilities are requested
   std::uint64_t seed = 0;
   std::uint64_t draw = 0;  // number of the draw for this seed
 };
@@ -64,7 +65,10 @@ struct Sample {
 
   // For rows that request them. Of the model's own distribution, before mask, bias, penalties and
   // temperature, unless the choice is `processed`. May be null if no row does.
-  float* log_probabilities = nullptr;      // [rows]
+  float* log_probabilities = nullptr;  // [rows]
+  // [rows]: the token's place in the order of the tops, from 1 on; 0 without a token. Written for
+  // rows that are ranked.
+  std::int32_t* ranks = nullptr;
   std::int64_t top_stride = 0;             // of the two below
   std::int32_t* top_ids = nullptr;         // [rows, top_stride], falling; equal ones by rising id
   float* top_log_probabilities = nullptr;  // [rows, top_stride]

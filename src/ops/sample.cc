@@ -71,6 +71,7 @@ void sample(const Context& context, const tensor::ConstTensor& logits, const Sam
        .biases = tables.biases,
        .ids = answers.ids,
        .log_probabilities = answers.log_probabilities,
+       .ranks = answers.ranks,
        .top_stride = tops,
        .top_ids = data_of<std::int32_t>(answers.top_ids),
        .top_log_probabilities = data_of<float>(answers.top_log_probabilities),

@@ -21,6 +21,7 @@ struct SampleTables {
 struct SampleAnswers {
   std::int32_t* ids = nullptr;         // [R]; or a code of kernels/sampling.h if there is no token
   float* log_probabilities = nullptr;  // [R], written if a choice requests it
+  std::int32_t* ranks = nullptr;       // [R], written if a choice requests it
   tensor::Tensor top_ids = {};         // [R, most tops], i32
   tensor::Tensor top_log_probabilities = {};  // [R, most tops], f32
 };

@@ -77,7 +77,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
     least_rows_ = std::min(least_rows_, count);
     decodes_ = decodes_ && chunk.decodes();
     for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
-      const bool wanted = chunk.logits == LogitsOf::all ||
+      const bool wanted = (chunk.logits == LogitsOf::all && t >= chunk.first_logits) ||
                           (chunk.logits == LogitsOf::last && t + 1 == chunk.tokens.size());
       if (wanted) {
         logit_rows_.push_back({.chunk = c, .token = t});

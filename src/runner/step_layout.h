@@ -41,6 +41,7 @@ struct Chunk {
   std::span<const std::int32_t> tokens;
   lora::Mix mix;
   LogitsOf logits = LogitsOf::last;
+  std::size_t first_logits = 0;  // of LogitsOf::all: the first token that has them
   SequenceState state = {};
 
   bool decodes() const { return tokens.size() == 1 && logits != LogitsOf::none; }

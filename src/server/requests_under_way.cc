@@ -9,7 +9,8 @@ namespace motley::server {
 namespace {
 
 // What answers put before an id that a client gave.
-constexpr std::array<std::string_view, 4> prefixes = {"cmpl-", "chatcmpl-", "resp_", "msg_"};
+constexpr std::array<std::string_view, 5> prefixes = {"cmpl-", "chatcmpl-", "resp_", "msg_",
+                                                      "generate-tokens-"};
 
 std::string_view plain_id(std::string_view id) {
   for (const std::string_view prefix : prefixes)

@@ -276,6 +276,10 @@ asio::awaitable<void> Service::messages(Exchange& exchange) {
   return generate(exchange, &GenerationPlanner::messages);
 }
 
+asio::awaitable<void> Service::generate_tokens(Exchange& exchange) {
+  return generate(exchange, &GenerationPlanner::tokens);
+}
+
 void Service::say(const serving::Notices& notices, Exchange& exchange) {
   for (auto& [name, value] : notice_headers(notices))
     exchange.add_header(std::move(name), std::move(value));

@@ -123,6 +123,7 @@ class Service : public RouteHandlers {
   Answer chat_completions(Exchange& exchange);
   Answer responses(Exchange& exchange);
   Answer messages(Exchange& exchange);
+  Answer generate_tokens(Exchange& exchange);
   Answer count_tokens(Exchange& exchange);
   Answer load_adapter(Exchange& exchange);
   Answer unload_adapter(Exchange& exchange);

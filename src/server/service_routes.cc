@@ -33,6 +33,8 @@ const RouteTable& Service::routes() {
       Route::post("/v1/messages", handler<&Service::messages>).with_errors(messages_error),
       Route::post("/v1/messages/count_tokens", handler<&Service::count_tokens>)
           .with_errors(messages_error),
+      Route::post("/inference/v1/generate", handler<&Service::generate_tokens>),
+      Route::post("/skyrl/v1/generate", handler<&Service::generate_tokens>),
       Route::post("/v1/load_lora_adapter", handler<&Service::load_adapter>)
           .for_operators()
           .with_body(max_adapter_request_bytes)

@@ -97,6 +97,7 @@ struct Step {
               static_cast<std::int32_t>(std::min<std::int64_t>(row % 4 * 2, width)) -
               (row % 8 == 0 ? 1 : 0),
           .processed = row % 3 == 0,
+          .ranked = row % 5 != 2,
           .seed = random(),
           .draw = random(),
       });
@@ -119,6 +120,7 @@ struct Step {
 struct Answer {
   std::vector<std::int32_t> ids;
   std::vector<float> log_probabilities;
+  std::vector<std::int32_t> ranks;
   std::vector<std::int32_t> top_ids;
   std::vector<float> top_log_probabilities;
   std::vector<std::int32_t> counts;
@@ -138,6 +140,7 @@ Answer on_host(const Step& step) {
   const auto rows = static_cast<std::size_t>(step.rows);
   Answer answer{.ids = std::vector<std::int32_t>(rows, -9),
                 .log_probabilities = std::vector<float>(rows, 9),
+                .ranks = std::vector<std::int32_t>(rows, -9),
                 .top_ids = std::vector<std::int32_t>(rows * tops, -9),
                 .top_log_probabilities = std::vector<float>(rows * tops, 9),
                 .counts = step.counts};
@@ -153,6 +156,7 @@ Answer on_host(const Step& step) {
   params.biases = step.biases.data();
   params.ids = answer.ids.data();
   params.log_probabilities = answer.log_probabilities.data();
+  params.ranks = answer.ranks.data();
   params.top_ids = answer.top_ids.data();
   params.top_log_probabilities = answer.top_log_probabilities.data();
   params.scratch = scratch.data();
@@ -170,6 +174,7 @@ Answer on_device(const Step& step) {
   const DeviceArray<float> biases(step.biases);
   const DeviceArray<std::int32_t> ids(std::vector<std::int32_t>(rows, -9));
   const DeviceArray<float> log_probabilities(std::vector<float>(rows, 9));
+  const DeviceArray<std::int32_t> ranks(std::vector<std::int32_t>(rows, -9));
   const DeviceArray<std::int32_t> top_ids(std::vector<std::int32_t>(rows * tops, -9));
   const DeviceArray<float> top_log_probabilities(std::vector<float>(rows * tops, 9));
   const DeviceArray<std::byte> scratch(static_cast<std::size_t>(
@@ -183,13 +188,14 @@ Answer on_device(const Step& step) {
   params.biases = biases.data();
   params.ids = ids.data();
   params.log_probabilities = log_probabilities.data();
+  params.ranks = ranks.data();
   params.top_ids = top_ids.data();
   params.top_log_probabilities = top_log_probabilities.data();
   params.scratch = scratch.data();
   kernels::cuda::sample(params, default_stream());
   finish();
-  return {ids.read(), log_probabilities.read(), top_ids.read(), top_log_probabilities.read(),
-          counts.read()};
+  return {ids.read(),     log_probabilities.read(),     ranks.read(),
+          top_ids.read(), top_log_probabilities.read(), counts.read()};
 }
 
 template <class T>
@@ -208,6 +214,7 @@ void expect_equal(const Step& step) {
   const Answer device = on_device(step);
   expect_same_bits(device.ids, host.ids, 1, "token");
   expect_same_bits(device.log_probabilities, host.log_probabilities, 1, "log-probability");
+  expect_same_bits(device.ranks, host.ranks, 1, "rank");
   expect_same_bits(device.top_ids, host.top_ids, tops, "top token");
   expect_same_bits(device.top_log_probabilities, host.top_log_probabilities, tops,
                    "top log-probability");

@@ -23,6 +23,7 @@ using motley::test::watch_peak;
 struct Field {
   std::string name;
   bool chat = false;
+  bool numbers = false;  // of the route of tokens
   std::string fixed = R"("max_tokens": 1)";
   std::function<std::string(int amount)> body;  // members of the request's object
   int small = 1;
@@ -63,7 +64,9 @@ class Charges : public testing::TestWithParam<Field> {
         cat(R"({"model": "base", )", field.fixed, ", ", field.body(amount), "}");
     const json::Value body = json::parse(text, "body").value();
     const std::int64_t before = live_bytes();
-    auto planned = field.chat ? planner_.chat(body) : planner_.completion(body);
+    auto planned = field.chat      ? planner_.chat(body)
+                   : field.numbers ? planner_.tokens(body)
+                                   : planner_.completion(body);
     if (!planned.ok()) {
       ADD_FAILURE() << planned.error().message();
       return {};
@@ -97,6 +100,7 @@ class Charges : public testing::TestWithParam<Field> {
                {prompt, engine::TokenEvent{.choice = choice,
                                            .id = 100 + static_cast<std::int32_t>(i % 50),
                                            .logprob = -1,
+                                           .rank = request.sampling.ranks ? 1 : 0,
                                            .top = top}});
         }
         keep(plan, transcript,
@@ -116,6 +120,7 @@ class Charges : public testing::TestWithParam<Field> {
       scores.ranks.push_back(1);
       scores.top.insert(scores.top.end(), width, {.token = request.tokens[i], .logprob = -1});
     }
+    scores.named.assign(request.prompt_named.ids.size(), -1);
     return {.request = prompt, .event = std::move(scores)};
   }
 
@@ -195,6 +200,34 @@ std::vector<Field> fields() {
        .large = 8000},
       {.name = "PromptLogprobs",
        .body = [](int n) { return cat("\"prompt_logprobs\": 20, \"prompt\": [", ids(n), "]"); },
+       .small = 2,
+       .large = 8000},
+      {.name = "NamedTokens",
+       .body =
+           [](int n) {
+             return cat("\"prompt_logprob_token_ids\": [",
+                        repeated("[1, 2, 3, 4, 5, 6, 7, 8]", n - 1), "], \"prompt\": [", ids(n),
+                        "]");
+           },
+       .small = 2,
+       .large = 8000},
+      {.name = "Numbers",
+       .numbers = true,
+       .fixed = R"("return_token_ids": true)",
+       .body =
+           [](int n) {
+             return cat("\"token_ids\": [1, 2], \"sampling_params\": ",
+                        R"({"n": 8, "logprobs": 20, "max_tokens": )", n, "}");
+           },
+       .large = 1000},
+      {.name = "PromptOfNumbers",
+       .numbers = true,
+       .fixed = R"("return_token_ids": true)",
+       .body =
+           [](int n) {
+             return cat(R"("sampling_params": {"max_tokens": 1, "prompt_logprobs": 5}, )",
+                        "\"token_ids\": [", ids(n), "]");
+           },
        .small = 2,
        .large = 8000},
       {.name = "TokenIds",

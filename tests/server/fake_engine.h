@@ -315,7 +315,9 @@ class FakeEngine : public engine::Engine {
         news.push_back([number, id, logprob, &request](auto& sink) {
           const std::vector<engine::TopLogprob> top(
               static_cast<std::size_t>(request.sampling.top_logprobs), {id, logprob});
-          sink.take(engine::TokenEvent{.choice = number, .id = id, .logprob = logprob, .top = top});
+          const std::int32_t rank = request.sampling.ranks ? 3 : 0;
+          sink.take(engine::TokenEvent{
+              .choice = number, .id = id, .logprob = logprob, .rank = rank, .top = top});
         });
         if (ends(request, id)) finish(engine::FinishReason::stop, id);
       }
@@ -342,11 +344,20 @@ class FakeEngine : public engine::Engine {
   static void score_prompt(const engine::Request& request, engine::EventSink& sink) {
     // In two pieces, as chunked prompts are scored.
     const auto width = static_cast<std::size_t>(request.prompt_top);
-    const std::size_t half = 1 + (request.tokens.size() - 1) / 2;
+    const auto first = static_cast<std::size_t>(request.prompt_first);
+    const std::size_t half = first + (request.tokens.size() - first) / 2;
+    const engine::NamedTokens& named = request.prompt_named;
+    const auto named_width = static_cast<std::size_t>(named.width);
     const auto piece = [&](std::size_t begin, std::size_t end) {
       std::vector<float> logprobs;
       std::vector<engine::TopLogprob> top;
+      std::vector<float> of_named;
       for (std::size_t i = begin; i < end; ++i) {
+        for (std::size_t k = 0; k < named_width; ++k) {
+          const std::int32_t id = named.ids[(i - first) * named_width + k];
+          of_named.push_back(id < 0 ? -std::numeric_limits<float>::infinity()
+                                    : -static_cast<float>(id) / 4);
+        }
         logprobs.push_back(-static_cast<float>(i));
         // The token itself stands at the place i % 4, among the next ids.
         const auto own = static_cast<int>(i % 4);
@@ -355,10 +366,12 @@ class FakeEngine : public engine::Engine {
                          .logprob = -static_cast<float>(i) + static_cast<float>(own - k) / 8});
       }
       if (begin < end)
-        sink.take(engine::PromptEvent{
-            .first = static_cast<std::int64_t>(begin), .logprobs = logprobs, .top = top});
+        sink.take(engine::PromptEvent{.first = static_cast<std::int64_t>(begin),
+                                      .logprobs = logprobs,
+                                      .top = top,
+                                      .named = of_named});
     };
-    piece(1, half);
+    piece(first, half);
     piece(half, request.tokens.size());
   }
 

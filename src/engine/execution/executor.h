@@ -22,6 +22,7 @@ struct Draw {
   // Results; the span is valid until the next step's results.
   std::int32_t token = 0;  // or kernels::no_token_left, kernels::logits_not_finite
   float logprob = 0;
+  std::int32_t rank = 0;
   std::span<const TopLogprob> top = {};
   bool ends = false;   // the grammar ends with this token
   bool waits = false;  // nothing was drawn, because the sampler is not ready
@@ -30,21 +31,31 @@ struct Draw {
 // Inputs and results of a step for one of its chunks, besides keys and values.
 struct ChunkOutput {
   std::span<Draw> draws = {};  // empty: the prompt continues after the chunk
-  // Tokens whose log-probabilities are requested: those that follow the chunk's first, second ...
-  // token. At most as many as the chunk has.
+  // Tokens whose log-probabilities are requested: those that follow the chunk's token
+  // `first_scored`, the next one ... At most as many as the chunk has.
   std::span<const std::int32_t> scored = {};
+  std::size_t first_scored = 0;
   int top = 0;
+  // Other tokens whose log-probabilities are requested in the same places, [scored, width];
+  // negative: none.
+  std::span<const std::int32_t> named = {};
   // Results, one for each of `scored`; valid until the next step.
   std::span<const float> logprobs = {};
   std::span<const std::int32_t> ranks = {};
   std::span<const TopLogprob> logprobs_top = {};  // [scored, top]
+  std::span<const float> logprobs_named = {};     // as `named`; minus infinity for none
   bool scores_finite = true;                      // false: a logit for these has overflowed
 
-  // The logits that this requires of the chunk.
+  bool scores(std::size_t token) const {
+    return token >= first_scored && token - first_scored < scored.size();
+  }
+  std::size_t named_width() const { return scored.empty() ? 0 : named.size() / scored.size(); }
+  // The logits that this requires of the chunk, and the first row of `all`.
   runner::LogitsOf logits() const {
     if (!scored.empty()) return runner::LogitsOf::all;
     return draws.empty() ? runner::LogitsOf::none : runner::LogitsOf::last;
   }
+  std::size_t first_logits() const { return scored.empty() ? 0 : first_scored; }
 };
 
 // Runs steps. Called only from the engine's thread.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "ops/logits.h"
@@ -9,15 +10,15 @@
 namespace motley::engine {
 namespace {
 
-std::size_t piece_bytes(std::int64_t rows, std::int64_t top) {
-  return static_cast<std::size_t>(rows * (3 + 2 * top)) * sizeof(std::int32_t);
-}
+std::int64_t max_named(int top) { return std::min(top, max_named_tokens); }
 
 }  // namespace
 
 Result<std::unique_ptr<PromptScores>> PromptScores::create(tensor::Device& device,
                                                            const Options& options) {
-  const std::size_t bytes = piece_bytes(options.piece_rows, options.top);
+  const Widths widths{.top = options.top, .named = max_named(options.top)};
+  const auto bytes =
+      static_cast<std::size_t>(options.piece_rows * widths.of_row()) * sizeof(std::int32_t);
   MOTLEY_TRY(tensor::Buffer on_device, device.allocate(bytes));
   MOTLEY_TRY(tensor::Buffer on_host, device.pinned_memory().allocate(bytes));
   return std::unique_ptr<PromptScores>(
@@ -30,68 +31,116 @@ PromptScores::PromptScores(const Options& options, tensor::Buffer device, tensor
   logprobs_.reserve(static_cast<std::size_t>(options.rows));
   ranks_.reserve(static_cast<std::size_t>(options.rows));
   tops_.reserve(static_cast<std::size_t>(options.rows * options.top));
+  named_.reserve(static_cast<std::size_t>(options.rows * max_named(options.top)));
 }
 
 void PromptScores::begin() {
   logprobs_.clear();
   ranks_.clear();
   tops_.clear();
+  named_.clear();
 }
 
 PromptScores::Piece PromptScores::piece_in(const tensor::Buffer& memory, std::int64_t rows,
-                                           std::int64_t top) {
-  const auto at = [&](DType dtype, std::int64_t first, std::int64_t width) {
+                                           const Widths& widths) {
+  std::int64_t first = 0;
+  const auto next = [&](DType dtype, std::int64_t width) {
+    const std::int64_t begin = std::exchange(first, first + rows * width);
     return memory.view(dtype, {rows, width},
-                       static_cast<std::size_t>(first) * sizeof(std::int32_t));
+                       static_cast<std::size_t>(begin) * sizeof(std::int32_t));
   };
-  return {.targets = at(DType::i32, 0, 1),
-          .logprobs = at(DType::f32, rows, 1),
-          .ranks = at(DType::i32, 2 * rows, 1),
-          .likeliest = at(DType::i32, 3 * rows, top),
-          .likeliest_logprobs = at(DType::f32, 3 * rows + rows * top, top)};
+  Piece piece;
+  piece.targets = next(DType::i32, 1);
+  piece.logprobs = next(DType::f32, 1);
+  piece.ranks = next(DType::i32, 1);
+  piece.likeliest = next(DType::i32, widths.top);
+  piece.likeliest_logprobs = next(DType::f32, widths.top);
+  piece.named = next(DType::i32, widths.named);
+  piece.named_logprobs = next(DType::f32, widths.named);
+  return piece;
+}
+
+void PromptScores::ask(std::span<const ChunkOutput> outputs, std::span<const runner::LogitRow> rows,
+                       const Widths& widths, const Piece& piece) {
+  const auto most = static_cast<std::size_t>(widths.named);
+  std::fill_n(piece.named.data<std::int32_t>(), rows.size() * most, 0);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const ChunkOutput& output = outputs[rows[i].chunk];
+    std::int32_t& target = piece.targets.data<std::int32_t>()[i];
+    target = 0;
+    if (!output.scores(rows[i].token)) continue;
+    const std::size_t at = rows[i].token - output.first_scored;
+    target = output.scored[at];
+    const std::size_t width = output.named_width();
+    for (std::size_t k = 0; k < width; ++k)
+      piece.named.data<std::int32_t>()[i * most + k] = std::max(output.named[at * width + k], 0);
+  }
 }
 
 Result<void> PromptScores::read(std::span<ChunkOutput> outputs, const ops::Context& context,
                                 tensor::Stream& stream, const tensor::Tensor& logits,
                                 std::span<const runner::LogitRow> rows) {
   const auto is_scored = [&](const runner::LogitRow& row) {
-    return row.token < outputs[row.chunk].scored.size();
+    return outputs[row.chunk].scores(row.token);
   };
   if (std::ranges::none_of(rows, is_scored)) return {};
   const auto count = static_cast<std::int64_t>(rows.size());
-  int most = 0;
-  for (const runner::LogitRow& row : rows) most = std::max(most, outputs[row.chunk].top);
-  const Piece there = piece_in(device_, count, most);
-  const Piece here = piece_in(host_, count, most);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    here.targets.data<std::int32_t>()[i] =
-        is_scored(rows[i]) ? outputs[rows[i].chunk].scored[rows[i].token] : 0;
+  Widths widths;
+  for (const runner::LogitRow& row : rows) {
+    const ChunkOutput& output = outputs[row.chunk];
+    widths.top = std::max<std::int64_t>(widths.top, output.top);
+    widths.named = std::max(widths.named, static_cast<std::int64_t>(output.named_width()));
+  }
+  const Piece there = piece_in(device_, count, widths);
+  const Piece here = piece_in(host_, count, widths);
+  ask(outputs, rows, widths, here);
   MOTLEY_TRY_VOID(tensor::copy_tensor(here.targets, there.targets, stream));
   ops::log_probabilities(context, logits, there.targets, there.logprobs, there.ranks);
-  if (most > 0) {
+  if (widths.top > 0) {
     ops::top_k(context, logits, there.likeliest);
     ops::log_probabilities(context, logits, there.likeliest, there.likeliest_logprobs);
   }
-  MOTLEY_TRY_VOID(stream.copy(host_.data(), device_.data(), piece_bytes(count, most)));
+  if (widths.named > 0) {
+    MOTLEY_TRY_VOID(tensor::copy_tensor(here.named, there.named, stream));
+    ops::log_probabilities(context, logits, there.named, there.named_logprobs);
+  }
+  const auto bytes = static_cast<std::size_t>(count * widths.of_row()) * sizeof(std::int32_t);
+  // The ids that were asked for come back with the results.
+  MOTLEY_TRY_VOID(stream.copy(host_.data(), device_.data(), bytes));
   MOTLEY_TRY_VOID(stream.synchronize());
-
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!is_scored(rows[i])) continue;
     ChunkOutput& output = outputs[rows[i].chunk];
-    logprobs_.push_back(here.logprobs.data<float>()[i]);
-    ranks_.push_back(here.ranks.data<std::int32_t>()[i]);
-    output.scores_finite = output.scores_finite && !std::isnan(logprobs_.back());
-    const std::size_t first = i * static_cast<std::size_t>(most);
-    const auto top = static_cast<std::size_t>(output.top);
-    for (std::size_t k = first; k < first + top; ++k)
-      tops_.push_back({.token = here.likeliest.data<std::int32_t>()[k],
-                       .logprob = here.likeliest_logprobs.data<float>()[k]});
-    const std::size_t done = rows[i].token + 1;
+    if (!is_scored(rows[i])) continue;
+    extend(output, here, widths, i);
+    const std::size_t done = rows[i].token - output.first_scored + 1;
     output.logprobs = std::span<const float>(logprobs_).last(done);
     output.ranks = std::span<const std::int32_t>(ranks_).last(done);
-    output.logprobs_top = std::span<const TopLogprob>(tops_).last(done * top);
+    output.logprobs_top =
+        std::span<const TopLogprob>(tops_).last(done * static_cast<std::size_t>(output.top));
+    output.logprobs_named = std::span<const float>(named_).last(done * output.named_width());
   }
   return {};
+}
+
+void PromptScores::extend(ChunkOutput& output, const Piece& piece, const Widths& widths,
+                          std::size_t i) {
+  logprobs_.push_back(piece.logprobs.data<float>()[i]);
+  ranks_.push_back(piece.ranks.data<std::int32_t>()[i]);
+  output.scores_finite = output.scores_finite && !std::isnan(logprobs_.back());
+  const std::size_t first = i * static_cast<std::size_t>(widths.top);
+  for (std::size_t k = first; k < first + static_cast<std::size_t>(output.top); ++k)
+    tops_.push_back({.token = piece.likeliest.data<std::int32_t>()[k],
+                     .logprob = piece.likeliest_logprobs.data<float>()[k]});
+  // The chunk's results so far are those of its rows before.
+  const std::size_t at = output.logprobs.size();
+  const std::size_t width = output.named_width();
+  for (std::size_t k = 0; k < width; ++k) {
+    const bool is_token = output.named[at * width + k] >= 0;
+    named_.push_back(
+        is_token
+            ? piece.named_logprobs.data<float>()[i * static_cast<std::size_t>(widths.named) + k]
+            : -std::numeric_limits<float>::infinity());
+  }
 }
 
 }  // namespace motley::engine

@@ -39,6 +39,14 @@ class PromptScores {
  private:
   PromptScores(const Options& options, tensor::Buffer device, tensor::Buffer host);
 
+  // The most of a piece's rows.
+  struct Widths {
+    std::int64_t top = 0;
+    std::int64_t named = 0;
+
+    // In numbers of four bytes.
+    std::int64_t of_row() const { return 3 + 2 * top + 2 * named; }
+  };
   // Results for a piece of n rows, in device or host memory.
   struct Piece {
     tensor::Tensor targets;             // [n, 1]
@@ -46,8 +54,15 @@ class PromptScores {
     tensor::Tensor ranks;               // [n, 1]
     tensor::Tensor likeliest;           // [n, top]
     tensor::Tensor likeliest_logprobs;  // [n, top]
+    tensor::Tensor named;               // [n, named]
+    tensor::Tensor named_logprobs;      // [n, named]
   };
-  static Piece piece_in(const tensor::Buffer& memory, std::int64_t rows, std::int64_t top);
+  static Piece piece_in(const tensor::Buffer& memory, std::int64_t rows, const Widths& widths);
+  // Writes what a piece asks for, in host memory.
+  static void ask(std::span<const ChunkOutput> outputs, std::span<const runner::LogitRow> rows,
+                  const Widths& widths, const Piece& piece);
+  // Extends a chunk's results by those of row i of a piece.
+  void extend(ChunkOutput& output, const Piece& piece, const Widths& widths, std::size_t i);
 
   int top_;
   tensor::Buffer device_;
@@ -55,6 +70,7 @@ class PromptScores {
   std::vector<float> logprobs_;
   std::vector<std::int32_t> ranks_;
   std::vector<TopLogprob> tops_;
+  std::vector<float> named_;
 };
 
 }  // namespace motley::engine

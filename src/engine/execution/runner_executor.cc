@@ -182,6 +182,7 @@ void RunnerExecutor::answer_draws() {
     if (draw.waits) continue;
     draw.token = drawn.token;
     draw.logprob = drawn.logprob;
+    draw.rank = drawn.rank;
     draw.top = drawn.top;
     draw.ends = drawn.token >= 0 && state_of(draw)->accept(drawn.token);
   }

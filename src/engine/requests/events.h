@@ -35,13 +35,15 @@ struct VersionEvent {
 };
 
 // Log-probabilities of a piece of the prompt, in order of tokens: entry i is that of token `first +
-// i` given those before it. The first token of a prompt has none, so the first piece begins at 1.
+// i` given those before it. The first token of a prompt has none, so the first piece begins at 1,
+// or where the request says.
 struct PromptEvent {
   std::int64_t first = 0;
   std::vector<float> logprobs = {};  // [pieces]
   // [pieces], or empty: among all tokens by log-probability, from 1 on; equal ones by rising id.
   std::vector<std::int32_t> ranks = {};
   std::vector<TopLogprob> top = {};  // [pieces, prompt_top]: the most probable tokens there
+  std::vector<float> named = {};     // [pieces, width]: of the tokens that the request names there
 
   // The alternatives of an entry, at most `most`.
   std::span<const TopLogprob> likeliest(std::size_t entry, std::size_t most) const {
@@ -55,6 +57,7 @@ struct TokenEvent {
   int choice = 0;
   std::int32_t id = 0;
   float logprob = 0;                 // if the request asks for log-probabilities
+  std::int32_t rank = 0;             // among all tokens, from 1 on, if the request asks for ranks
   std::vector<TopLogprob> top = {};  // the most probable first
 };
 

@@ -16,6 +16,13 @@ using RequestId = std::uint64_t;
 inline constexpr int max_choices = 128;
 inline constexpr int max_top_logprobs = 20;       // of an answer's tokens
 inline constexpr int max_prompt_logprobs = 1024;  // of a prompt's, where the executor allows it
+inline constexpr int max_named_tokens = 128;      // for a place of a prompt, as above
+
+// Tokens that a request names for each place of its prompt whose log-probabilities it wants.
+struct NamedTokens {
+  int width = 0;                       // for each place; 0: none
+  std::vector<std::int32_t> ids = {};  // [places, width]; negative: none
+};
 
 // A prompt to continue, once or several times.
 struct Request {
@@ -44,9 +51,12 @@ struct Request {
   bool internal = false;
   // Prompt pages are shared only among requests with the same salt.
   std::string cache_salt = {};
-  // Log-probabilities of the prompt's tokens, each with `prompt_top` alternatives.
+  // Log-probabilities of the prompt's tokens from `prompt_first` on, each with `prompt_top`
+  // alternatives and with those of the tokens that are named for its place.
   bool prompt_logprobs = false;
+  std::int64_t prompt_first = 1;
   int prompt_top = 0;
+  NamedTokens prompt_named = {};
 
   // The tokens that end a choice of this request, ascending.
   std::vector<std::int32_t> choice_ends() const {

@@ -42,6 +42,7 @@ struct SamplingParams {
   bool logprobs = false;
   bool processed_logprobs = false;
   std::int32_t top_logprobs = 0;  // of the most probable tokens, besides the drawn one
+  bool ranks = false;             // of drawn tokens by log-probability, with `logprobs`
 
   std::int64_t min_tokens = 0;  // nothing that ends a choice is drawn before
   bool ignore_eos = false;      // the model's own end does not end a choice

@@ -29,6 +29,7 @@ Result<std::unique_ptr<SamplingBatch>> SamplingBatch::create(tensor::Device& dev
   Results& results = batch->results_;
   MOTLEY_TRY(results.ids, DeviceTable::create(device, rows * number));
   MOTLEY_TRY(results.log_probabilities, DeviceTable::create(device, rows * number));
+  MOTLEY_TRY(results.ranks, DeviceTable::create(device, rows * number));
   MOTLEY_TRY(results.top_ids, DeviceTable::create(device, tops * number));
   MOTLEY_TRY(results.top_log_probabilities, DeviceTable::create(device, tops * number));
   results.tops.resize(static_cast<std::size_t>(tops));
@@ -44,6 +45,7 @@ void SamplingBatch::begin() {
   masks_until_.reset();
   began_ = SteadyClock().now();
   with_log_probabilities_ = false;
+  with_ranks_ = false;
 }
 
 // Without a mask the row is drawn in vain, and its result says so.
@@ -105,6 +107,7 @@ Result<void> SamplingBatch::launch(const ops::Context& context, tensor::Stream& 
       MOTLEY_TRY(choice.counts_row, counts_.row_of(context, stream, state, waits_.back() == 0));
     }
     with_log_probabilities_ |= choice.top_log_probabilities >= 0;
+    with_ranks_ |= choice.ranked;
   }
   const std::int64_t words = (options_.vocabulary + 31) / 32;
   MOTLEY_TRY_VOID(choices_.upload<kernels::SampleChoice>(rows_, rows_ + count, stream));
@@ -123,6 +126,7 @@ Result<void> SamplingBatch::launch(const ops::Context& context, tensor::Stream& 
                .biases = biases_.on_device<float>()},
               {.ids = results_.ids.on_device<std::int32_t>() + rows_,
                .log_probabilities = results_.log_probabilities.on_device<float>() + rows_,
+               .ranks = results_.ranks.on_device<std::int32_t>() + rows_,
                .top_ids = tops(results_.top_ids, DType::i32),
                .top_log_probabilities = tops(results_.top_log_probabilities, DType::f32)});
   rows_ += count;
@@ -136,6 +140,7 @@ Result<void> SamplingBatch::collect(tensor::Stream& stream) {
   if (!with_log_probabilities_) return {};
   const std::int64_t tops = rows_ * max_top_logprobs;
   MOTLEY_TRY_VOID(results_.log_probabilities.download(rows_ * number, stream));
+  if (with_ranks_) MOTLEY_TRY_VOID(results_.ranks.download(rows_ * number, stream));
   MOTLEY_TRY_VOID(results_.top_ids.download(tops * number, stream));
   return results_.top_log_probabilities.download(tops * number, stream);
 }
@@ -144,8 +149,10 @@ SamplingBatch::Drawn SamplingBatch::drawn(std::int64_t row) {
   MOTLEY_CHECK(row >= 0 && row < rows_, "a row of the step");
   if (waits_[static_cast<std::size_t>(row)] != 0) return {.waits = true};
   Drawn drawn{.token = results_.ids.on_host<std::int32_t>()[row]};
-  const std::int32_t asked = choices_.on_host<kernels::SampleChoice>()[row].top_log_probabilities;
+  const kernels::SampleChoice& choice = choices_.on_host<kernels::SampleChoice>()[row];
+  const std::int32_t asked = choice.top_log_probabilities;
   if (asked < 0) return drawn;
+  if (choice.ranked) drawn.rank = results_.ranks.on_host<std::int32_t>()[row];
   drawn.logprob = results_.log_probabilities.on_host<float>()[row];
   const std::int64_t first = row * max_top_logprobs;
   for (std::int64_t i = first; i < first + asked; ++i) {

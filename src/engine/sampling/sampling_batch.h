@@ -53,6 +53,7 @@ class SamplingBatch {
     bool waits = false;  // nothing was drawn, because the state's mask has not arrived
     std::int32_t token = kernels::no_token_left;  // or kernels::logits_not_finite
     float logprob = 0;
+    std::int32_t rank = 0;
     std::span<const TopLogprob> top = {};
   };
   // The result of row i of the step; the span is valid until the next begin(). The state takes the
@@ -64,6 +65,7 @@ class SamplingBatch {
   struct Results {
     DeviceTable ids;
     DeviceTable log_probabilities;
+    DeviceTable ranks;
     DeviceTable top_ids;
     DeviceTable top_log_probabilities;
     std::vector<TopLogprob> tops;  // [rows, max_top_logprobs]
@@ -90,6 +92,7 @@ class SamplingBatch {
   std::int64_t masked_ = 0;  // rows of masks
   std::int64_t bias_count_ = 0;
   bool with_log_probabilities_ = false;
+  bool with_ranks_ = false;
   std::vector<char> waits_;  // by row: its mask has not arrived
   TimePoint began_;
   std::optional<TimePoint> masks_until_;

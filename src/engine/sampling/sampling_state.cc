@@ -64,6 +64,7 @@ SamplingState::SamplingState(const Request& request, std::unique_ptr<grammar::Cu
       .frequency = params.frequency_penalty,
       .top_log_probabilities = params.logprobs ? params.top_logprobs : -1,
       .processed = params.processed_logprobs,
+      .ranked = params.ranks,
   };
   rules.penalties = params.repetition_penalty != 1 || params.presence_penalty != 0 ||
                     params.frequency_penalty != 0;

@@ -74,9 +74,9 @@ Result<bool> Scheduler::begins(WaitingSequence& waiting, bool& room, TimePoint n
 }
 
 Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
-  KvPages::Match match;
-  if (!waiting.sequence.job->scoring())
-    match = pages_.match(key_of(waiting), waiting.sequence.tokens);
+  const Sequence& sequence = waiting.sequence;
+  const KvPages::Match match =
+      pages_.match(key_of(waiting), sequence.job->reusable(sequence.tokens));
   return shortage({.pages = pages_.pages_for(waiting.sequence.length()),
                    .found = match.pages,
                    .idle = match.idle},
@@ -193,9 +193,10 @@ std::unique_ptr<RunningSequence> Scheduler::make_running(WaitingSequence waiting
   StateSlot slot = states_.take_slot();
   SequencePages::Adopted adopted;
   std::uint64_t loading = 0;
-  if (!job.scoring()) {
-    adopted = pages.adopt(tokens);
-    counts_.count_prefix(job, tokens.size(), adopted);
+  // Where all tokens are scored, none is looked up.
+  if (const std::span<const std::int32_t> reusable = job.reusable(tokens); reusable.size() > 1) {
+    adopted = pages.adopt(reusable);
+    counts_.count_prefix(job, reusable.size(), adopted);
     if (slot && adopted.tokens > 0) loading = states_.restore(adopted, slot);
     if (loading > 0) ++counts_.all().snapshot_loads;
   }

@@ -84,6 +84,7 @@ Result<void> Scheduler::enter(Arrival arrival) {
   jobs_.charge(*job, request);
   job->ends = request.choice_ends();
   job->request = std::move(arrival.request);
+  job->scored = job->request.prompt_first;
 
   Sequence sequence{.job = job,
                     .choices = job->request.choices,

@@ -292,6 +292,42 @@ TEST(Scheduler, PromptLogprobsComeOnceInOrder) {
   EXPECT_TRUE(urgent->usage);
 }
 
+TEST(Scheduler, ScoresOfTheEndOfAPromptUseThePrefixCacheForWhatComesBefore) {
+  World world({.limits = {.rows = 8,
+                          .sequences = 8,
+                          .sequence_tokens = 64,
+                          .pages = 20,
+                          .page_tokens = 4,
+                          .vocabulary = 97}});
+  Request request{.tokens = prompt(30),
+                  .max_tokens = 1,
+                  .prompt_logprobs = true,
+                  .prompt_first = 26,
+                  .prompt_named = {.width = 1, .ids = {3, -1, 5, 96}}};
+  std::vector<float> expected;
+  std::vector<float> named;
+  for (std::size_t i = 26; i < 30; ++i) {
+    const std::uint64_t hash =
+        hash_of(hash_of(world.key_of({})), std::span(request.tokens).first(i));
+    expected.push_back(logprob_of(hash, request.tokens[i]));
+    const std::int32_t id = request.prompt_named.ids[i - 26];
+    named.push_back(id < 0 ? -std::numeric_limits<float>::infinity() : logprob_of(hash, id));
+  }
+  const auto first = world.submit(request);
+  world.run();
+  EXPECT_EQ(first->scores, expected);
+  EXPECT_EQ(first->named, named);
+  EXPECT_EQ(first->start->cached_tokens, 0);
+  EXPECT_EQ(world.executor.scored_rows, 4);
+
+  const auto second = world.submit(request);
+  world.run();
+  EXPECT_EQ(second->scores, expected);
+  EXPECT_EQ(second->named, named);
+  EXPECT_EQ(second->start->cached_tokens, 24) << "the token before the first one is computed";
+  EXPECT_EQ(second->tokens[0], world.expected(request));
+}
+
 TEST(Scheduler, HigherPriorityBeginsFirstAndPushesBack) {
   World world({.limits = {.rows = 64,
                           .sequences = 2,

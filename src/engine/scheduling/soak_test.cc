@@ -88,6 +88,10 @@ class Soak {
                     .priority = chance(90) ? 0 : below(3),
                     .client = cat("client ", below(4) * below(3)),
                     .prompt_logprobs = chance(10)};
+    if (request.prompt_logprobs) {
+      const auto length = static_cast<int>(request.tokens.size());
+      request.prompt_first = chance(50) ? 1 : 1 + below(length);
+    }
     std::set<int> chosen;
     for (int i = below(3); i > 0; --i) chosen.insert(below(adapters));
     for (const int i : chosen) request.adapters.push_back({cat("a", i), chance(70) ? 1.0F : 0.5F});

@@ -244,7 +244,8 @@ void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
                                const ChunkOutput& output) {
   Job& job = *running.sequence.job;
   // A prompt that was preempted and computed again has been scored in part.
-  const auto known = static_cast<std::size_t>(std::max<std::int64_t>(0, job.scored - (length + 1)));
+  const std::int64_t first = length + 1 + static_cast<std::int64_t>(output.first_scored);
+  const auto known = static_cast<std::size_t>(std::max<std::int64_t>(0, job.scored - first));
   if (known >= output.scored.size()) return;
   PromptEvent event{.first = job.scored};
   const auto keep = [](auto& list, auto results) { list.assign(results.begin(), results.end()); };
@@ -252,6 +253,7 @@ void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
     keep(event.logprobs, output.logprobs.subspan(known));
     if (!output.ranks.empty()) keep(event.ranks, output.ranks.subspan(known));
     keep(event.top, output.logprobs_top.subspan(known * static_cast<std::size_t>(output.top)));
+    keep(event.named, output.logprobs_named.subspan(known * output.named_width()));
   });
   if (!kept.ok()) return jobs_.mark(job, kept.error());
   job.scored += static_cast<std::int64_t>(event.logprobs.size());
@@ -327,7 +329,8 @@ void Scheduler::accept(RunningSequence& running, const Draw& draw) {
   sequence.tokens.push_back(draw.token);
   ++sequence.generated;
   ++job.completion_tokens;
-  TokenEvent event{.choice = sequence.choice, .id = draw.token, .logprob = draw.logprob};
+  TokenEvent event{
+      .choice = sequence.choice, .id = draw.token, .logprob = draw.logprob, .rank = draw.rank};
   const Result<void> kept =
       within_memory([&] { event.top.assign(draw.top.begin(), draw.top.end()); });
   if (!kept.ok()) jobs_.mark(job, kept.error());

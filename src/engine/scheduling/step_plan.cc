@@ -41,16 +41,27 @@ Result<void> StepPlan::add(RunningSequence& running, std::int64_t count) {
                      .tokens = std::span(sequence.tokens).subspan(begin, rows),
                      .mix = running.claim.mix()});
   ChunkOutput& output = outputs_.emplace_back();
-  if (job.scoring()) {
-    const std::span<const std::int32_t> following =
-        std::span(job.request.tokens).subspan(begin + 1);
-    output.scored = following.first(std::min(rows, following.size()));
-    output.top = job.request.prompt_top;
-  }
+  if (job.scoring()) add_scores(job.request, begin, rows, output);
   rows_left_ -= count;
   planned_.push_back({.running = &running, .first_draw = draws_.size()});
   if (count == running.remaining() && job.request.max_tokens > 0) return add_draws(running);
   return {};
+}
+
+// Of the tokens that follow these rows, those from the first one on that the request wants.
+void StepPlan::add_scores(const Request& request, std::size_t begin, std::size_t rows,
+                          ChunkOutput& output) {
+  const auto wanted = static_cast<std::size_t>(request.prompt_first);
+  const std::size_t first = std::max(begin + 1, wanted);
+  const std::size_t end = std::min(begin + 1 + rows, request.tokens.size());
+  if (first >= end) return;
+  output.scored = std::span(request.tokens).subspan(first, end - first);
+  output.first_scored = first - (begin + 1);
+  output.top = request.prompt_top;
+  const NamedTokens& named = request.prompt_named;
+  const auto width = static_cast<std::size_t>(named.width);
+  if (width > 0)
+    output.named = std::span(named.ids).subspan((first - wanted) * width, (end - first) * width);
 }
 
 Result<void> StepPlan::add_draws(RunningSequence& running) {
@@ -87,6 +98,7 @@ void StepPlan::finish() {
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
     outputs_[i].draws = std::span(draws_).subspan(planned_[i].first_draw, planned_[i].draws);
     chunks_[i].logits = outputs_[i].logits();
+    chunks_[i].first_logits = outputs_[i].first_logits();
     const RunningSequence& running = *planned_[i].running;
     // A draw that waits leaves its row to be computed again.
     const bool waits = std::ranges::any_of(

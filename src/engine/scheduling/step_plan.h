@@ -68,6 +68,8 @@ class StepPlan {
     std::optional<std::int64_t> saved_rows = {};  // save_state()
   };
 
+  static void add_scores(const Request& request, std::size_t begin, std::size_t rows,
+                         ChunkOutput& output);
   Result<void> add_draws(RunningSequence& running);
   void fork_samplers(Sequence& sequence, Planned& planned, Draw draw);
 

@@ -105,6 +105,33 @@ TEST(StepPlan, AScoredPromptAsksForTheTokensThatFollow) {
   EXPECT_TRUE(plan.outputs()[0].draws.empty()) << "no token is asked for";
 }
 
+TEST(StepPlan, NoLogitsAreComputedBeforeTheFirstTokenThatIsScored) {
+  Sequences sequences;
+  const auto running =
+      sequences.running({.tokens = prompt(8),
+                         .max_tokens = 0,
+                         .prompt_logprobs = true,
+                         .prompt_first = 5,
+                         .prompt_named = {.width = 2, .ids = {10, 11, 12, 13, 14, -1}}});
+  StepPlan plan = plan_of(16);
+  const auto planned = [&](std::int64_t computed, std::int64_t rows) {
+    running->computed = computed;
+    plan.start(0);
+    plan.add(*running, rows).value();
+    plan.finish();
+    return plan.outputs()[0];
+  };
+  EXPECT_EQ(planned(0, 4).logits(), runner::LogitsOf::none);
+  const ChunkOutput last = planned(3, 5);
+  EXPECT_EQ(plan.chunks()[0].logits, runner::LogitsOf::all);
+  EXPECT_EQ(plan.chunks()[0].first_logits, 1U);
+  EXPECT_TRUE(std::ranges::equal(last.scored, std::span(running->sequence.tokens).subspan(5, 3)));
+  EXPECT_TRUE(std::ranges::equal(last.named, std::vector{10, 11, 12, 13, 14, -1}));
+  const ChunkOutput middle = planned(5, 1);
+  EXPECT_EQ(middle.first_scored, 0U);
+  EXPECT_TRUE(std::ranges::equal(middle.named, std::vector{12, 13}));
+}
+
 TEST(StepPlan, ARowThatMayHaveToBeDrawnAgainIsNotCertain) {
   for (const bool grammar : {false, true}) {
     Sequences sequences(limits_with(4));

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,8 @@ struct Job {
   std::string versions;  // of its adapters' content, as its client knows them
   std::int64_t cached_tokens = 0;
   std::int64_t completion_tokens = 0;
-  // The number of prompt tokens whose log-probability was delivered; the first has none.
+  // The next prompt token whose log-probability is delivered; those before the request's first one
+  // have none.
   std::int64_t scored = 1;
   std::vector<bool> closed;  // choices that have finished
   int open = 0;              // choices that have not finished
@@ -49,6 +51,11 @@ struct Job {
 
   std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(request.tokens.size()); }
   bool scoring() const { return request.prompt_logprobs && scored < prompt_tokens(); }
+  // Of a sequence's tokens those that may be found in the prefix cache: a score needs the token
+  // before its own.
+  std::span<const std::int32_t> reusable(std::span<const std::int32_t> tokens) const {
+    return scoring() ? tokens.first(static_cast<std::size_t>(scored)) : tokens;
+  }
 };
 
 // The tokens of one choice; or, before the first draw, the prompt of several choices.

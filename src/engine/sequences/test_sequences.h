@@ -37,6 +37,7 @@ struct Sequences {
     job->closed.assign(static_cast<std::size_t>(request.choices), false);
     jobs.charge(*job, request);
     job->request = std::move(request);
+    job->scored = job->request.prompt_first;
     jobs.add(job);
     return job;
   }

@@ -50,6 +50,15 @@ void write_top(const Row& row, float largest, std::uint64_t total) {
   }
 }
 
+// The place of a token in the order of all values, from 1 on.
+std::int32_t place_of(std::span<const float> values, std::uint32_t id) {
+  const std::uint64_t own = rank_of(usable(values[id]), id);
+  std::int32_t before = 0;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    before += rank_of(usable(values[i]), static_cast<std::uint32_t>(i)) > own ? 1 : 0;
+  return before + 1;
+}
+
 // Of a row's values.
 struct Distribution {
   float largest = no_logit;
@@ -191,6 +200,8 @@ void sample_row(const Row& row) {
     const std::span<const float> of = row.choice.processed ? row.values : row.logits;
     const float logit = id < 0 ? no_logit : usable(of[static_cast<std::size_t>(id)]);
     p.log_probabilities[row.row] = log_probability(logit, told.largest, told.total);
+    if (row.choice.ranked)
+      p.ranks[row.row] = id < 0 ? 0 : place_of(of, static_cast<std::uint32_t>(id));
   }
   if (row.choice.counts_row >= 0 && id >= 0)
     p.counts[row.choice.counts_row * p.counts_stride + id] += 2;

@@ -27,6 +27,7 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 struct Answer {
   std::vector<std::int32_t> ids;
   std::vector<float> log_probabilities;
+  std::vector<std::int32_t> ranks;
   std::vector<std::int32_t> top_ids;
   std::vector<float> top_log_probabilities;
 };
@@ -46,6 +47,7 @@ struct Step {
     constexpr std::int64_t tops = 8;
     Answer answer{.ids = std::vector<std::int32_t>(choices.size(), -7),
                   .log_probabilities = std::vector<float>(choices.size(), nan),
+                  .ranks = std::vector<std::int32_t>(choices.size(), -7),
                   .top_ids = std::vector<std::int32_t>(choices.size() * tops, -7),
                   .top_log_probabilities = std::vector<float>(choices.size() * tops, nan)};
     const StreamHandle stream{pool};
@@ -64,6 +66,7 @@ struct Step {
                         .biases = biases.data(),
                         .ids = answer.ids.data(),
                         .log_probabilities = answer.log_probabilities.data(),
+                        .ranks = answer.ranks.data(),
                         .top_stride = tops,
                         .top_ids = answer.top_ids.data(),
                         .top_log_probabilities = answer.top_log_probabilities.data(),
@@ -325,6 +328,7 @@ TEST(Sample, GivesTheModelsOwnLogProbabilities) {
                                .bias_begin = 0,
                                .bias_end = 1,
                                .top_log_probabilities = 5,
+                               .ranked = true,
                                .seed = 5});
   step.counts.assign(logits.size(), 2);
   step.bias_ids = {81};
@@ -343,6 +347,7 @@ TEST(Sample, GivesTheModelsOwnLogProbabilities) {
   constexpr double tolerance = 1.5e-6;
   const auto id = static_cast<std::size_t>(answer.ids[0]);
   EXPECT_NEAR(answer.log_probabilities[0], expected(id), tolerance);
+  EXPECT_EQ(answer.ranks[0], std::ranges::find(order, id) - order.begin() + 1);
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(answer.top_ids[i], static_cast<std::int32_t>(order[i]));
     EXPECT_NEAR(answer.top_log_probabilities[i], expected(order[i]), tolerance);
@@ -361,6 +366,7 @@ TEST(Sample, GivesTheLogProbabilitiesOfWhatItDrawsFrom) {
     step.choices[0].bias_end = 1;
     step.choices[0].top_log_probabilities = 8;
     step.choices[0].processed = true;
+    step.choices[0].ranked = true;
     step.bias_ids = {80};
     step.biases = {-2};
     step.choices[0].seed = 3;
@@ -378,10 +384,27 @@ TEST(Sample, GivesTheLogProbabilitiesOfWhatItDrawsFrom) {
         EXPECT_NEAR(log_probability, std::log(probability), 2e-6) << id;
     };
     check(answer.ids[0], answer.log_probabilities[0]);
+    const double own = expected[static_cast<std::size_t>(answer.ids[0])];
+    EXPECT_EQ(answer.ranks[0],
+              std::ranges::count_if(expected, [&](double each) { return each > own; }) + 1);
     EXPECT_EQ(answer.top_ids[0], 81);
     for (std::size_t i = 0; i < 8; ++i) check(answer.top_ids[i], answer.top_log_probabilities[i]);
     EXPECT_EQ(answer.top_log_probabilities[7] == -infinity, choice.top_k == 7);
   }
+}
+
+TEST(Sample, RanksEqualLogitsByTheirIds) {
+  const auto rank_of_last = [](bool ranked, std::int32_t top) {
+    Step step = step_of({2, 5, 2, 2, -infinity, 2},
+                        {.bias_end = 1, .top_log_probabilities = top, .ranked = ranked});
+    step.bias_ids = {5};
+    step.biases = {9};
+    const Answer answer = step.run();
+    EXPECT_EQ(answer.ids[0], 5);
+    return answer.ranks[0];
+  };
+  EXPECT_EQ(rank_of_last(true, 0), 5) << "after the 5 and three that are equal";
+  EXPECT_EQ(rank_of_last(false, 2), -7) << "what no row asked for stays as it was";
 }
 
 TEST(Sample, GivesEachRowTheSameAnswerWhateverRunsBeside) {

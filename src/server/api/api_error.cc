@@ -31,7 +31,8 @@ struct PromptField {
   bool rendered = false;  // what a template says of it may quote it
 };
 constexpr std::array prompt_fields = {PromptField{"messages", true}, PromptField{"input", true},
-                                      PromptField{"prompt", false}};
+                                      PromptField{"prompt", false},
+                                      PromptField{"token_ids", false}};
 
 const PromptField* prompt_field_at(std::string_view place) {
   const auto found = std::ranges::find_if(prompt_fields, [&](const PromptField& each) {

@@ -12,6 +12,7 @@
 #include "server/api/messages/request.h"
 #include "server/api/responses/reply.h"
 #include "server/api/responses/request.h"
+#include "server/api/tokens/generate_reply.h"
 #include "server/http/messages/message.h"
 #include "serving/prompts/unenforced.h"
 
@@ -95,6 +96,7 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
     MOTLEY_TRY_VOID(serving::check_prompt_length(
         prompt.tokens.size(), request.fields, context.bounds,
         request.prompts.size() == 1 ? std::string("prompt") : cat("prompt[", i, "]")));
+    MOTLEY_TRY_VOID(serving::check_named_tokens(prompt.tokens.size(), request.fields));
     size.prompt_tokens += prompt.tokens.size();
     size.prompt_bytes += prompt.text.size();
     size.room_tokens =
@@ -186,6 +188,31 @@ Result<GenerationPlan> GenerationPlanner::messages(const json::Value& body,
     return std::make_unique<MessagesReply>(cat("msg_", random_id()), std::move(request),
                                            std::move(chat->parsers.front()));
   });
+}
+
+Result<GenerationPlan> GenerationPlanner::tokens(const json::Value& body,
+                                                 const Asked& asked) const {
+  Parts parts;
+  const ApiContext context = this->context(asked, parts.notices);
+  MOTLEY_TRY(GenerateRequest request, read_generate_request(body, context));
+  MOTLEY_TRY_VOID(serving::note_unenforced(request.fields, parts.notices));
+  MOTLEY_TRY_VOID(serving::check_prompt_length(request.tokens.size(), request.fields,
+                                               context.bounds, "token_ids"));
+  MOTLEY_TRY_VOID(serving::check_named_tokens(request.tokens.size(), request.fields));
+  parts.rules = prompts_.rules_for(request.fields);
+  parts.charge = charge_for(request.fields, {.prompt_tokens = request.tokens.size(),
+                                             .room_tokens = context.bounds.max_sequence_tokens -
+                                                            std::ssize(request.tokens),
+                                             .numbers = true});
+  const auto reply = [&]() -> std::unique_ptr<Reply> {
+    ReplyHead head = head_for("generate-tokens-", request.fields);
+    return std::make_unique<GenerateReply>(std::move(head), std::move(request), text_.tokenizer());
+  };
+  if (!check_charge(parts.charge, options_.limits).ok())
+    return make_plan(asked, request.fields, std::move(parts), reply);
+  MOTLEY_TRY_VOID(serving::check_form(request.fields));
+  parts.requests = one(prompts_.request_for(request.tokens, request.fields));
+  return make_plan(asked, request.fields, std::move(parts), reply);
 }
 
 Result<TokenizePlan> GenerationPlanner::count_tokens(const json::Value& body,

@@ -73,6 +73,8 @@ class GenerationPlanner {
   Result<GenerationPlan> chat(const json::Value& body, const Asked& asked = {}) const;
   Result<GenerationPlan> responses(const json::Value& body, const Asked& asked = {}) const;
   Result<GenerationPlan> messages(const json::Value& body, const Asked& asked = {}) const;
+  // Of ids, in numbers.
+  Result<GenerationPlan> tokens(const json::Value& body, const Asked& asked = {}) const;
   // For the prompt that messages() would make.
   Result<TokenizePlan> count_tokens(const json::Value& body, const Asked& asked = {}) const;
   // Tokens are those of a completion or a chat with the same fields.

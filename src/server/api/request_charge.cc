@@ -1,6 +1,7 @@
 #include "server/api/request_charge.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "base/cat.h"
@@ -29,12 +30,18 @@ constexpr std::size_t chat_entry_bytes = 100;
 constexpr std::size_t prompt_entry_bytes = 96;
 constexpr std::size_t id_name_bytes = 10;
 constexpr std::size_t id_bytes = 8;
+// A token with its id, name and rank.
+constexpr std::size_t number_entry_bytes = 112;
+// A number in base64, with its part of what stands around.
+constexpr std::size_t named_bytes = 6;
 
 // JSON of a token's log-probabilities, and of an echoed prompt's.
-std::size_t scores_sent(const GenerationFields& fields, bool chat) {
+std::size_t scores_sent(const GenerationFields& fields, bool chat, bool numbers) {
   if (!fields.sampling.logprobs) return 0;
   const auto top = static_cast<std::size_t>(fields.sampling.top_logprobs);
   const std::size_t name = fields.tokens.as_ids ? id_name_bytes : 0;
+  // The drawn token is among the alternatives, too.
+  if (numbers) return number_entry_bytes * (top + 2);
   return chat ? (chat_entry_bytes + name) * (top + 1)
               : entry_bytes + name + (top_entry_bytes + name) * (top + 1);
 }
@@ -48,7 +55,7 @@ struct Tokens {
   std::size_t sent = 0;
 };
 
-Tokens bytes_of_token(const GenerationFields& fields, bool chat) {
+Tokens bytes_of_token(const GenerationFields& fields, const RequestSize& size) {
   const engine::SamplingParams& sampling = fields.sampling;
   const bool penalties = sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
                          sampling.frequency_penalty != 0;
@@ -56,33 +63,53 @@ Tokens bytes_of_token(const GenerationFields& fields, bool chat) {
   const std::size_t top_bytes = sizeof(engine::TopLogprob) * top;
   Tokens bytes;
   bytes.engine = growth * sizeof(std::int32_t) * (penalties ? 2 : 1);
-  const bool numbers = sampling.logprobs || fields.tokens.return_ids;
-  bytes.kept = growth * (text_bytes + (numbers ? 24 : 0) + (sampling.logprobs ? top_bytes : 0));
-  bytes.sent = text_bytes + (fields.tokens.return_ids ? id_bytes : 0) + scores_sent(fields, chat);
+  const bool with_ids = fields.tokens.return_ids || size.numbers;
+  const bool numbers = sampling.logprobs || with_ids;
+  bytes.kept = growth * (text_bytes + (numbers ? 24 : 0) + (sampling.logprobs ? top_bytes : 0) +
+                         (sampling.ranks ? sizeof(std::int32_t) : 0));
+  bytes.sent =
+      text_bytes + (with_ids ? id_bytes : 0) + scores_sent(fields, size.chat, size.numbers);
   return bytes;
+}
+
+// Tokens of all prompts that have log-probabilities.
+std::size_t scored_tokens(const GenerationFields& fields, const RequestSize& size) {
+  if (!fields.scores_prompt()) return size.prompt_tokens;
+  const auto start = static_cast<std::size_t>(std::abs(fields.prompt_start));
+  if (fields.prompt_start < 0) return std::min(size.prompt_tokens, size.prompts * start);
+  if (size.prompts > 1) return size.prompt_tokens;
+  return size.prompt_tokens - std::min(size.prompt_tokens, start);
 }
 
 // Scores of a prompt's tokens, which are kept until the answer is sent.
 std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSize& size) {
   const bool echoed = size.echo && !size.chat && fields.sampling.logprobs;
-  if (!echoed && !fields.prompt_top) return 0;
+  if (!echoed && !fields.scores_prompt()) return 0;
+  // Ids in the body's plan, the request and its copies; and what becomes of them.
+  const std::size_t named =
+      fields.prompt_named.ids.size() * (4 * sizeof(std::int32_t) + growth * sizeof(float));
   const auto top = static_cast<std::size_t>(
       std::max(echoed ? fields.sampling.top_logprobs : 0, fields.prompt_top.value_or(0)));
   const std::size_t each =
       growth * (sizeof(float) + sizeof(std::int32_t) + sizeof(engine::TopLogprob) * top) +
       sizeof(std::int64_t);
-  return size.prompt_tokens * each + (echoed && fields.choices > 1 ? echo_lists_bytes : 0);
+  return named + scored_tokens(fields, size) * each +
+         (echoed && fields.choices > 1 ? echo_lists_bytes : 0);
 }
 
 // An upper bound of what is sent of the prompts for each choice; a chat's body has these lists
 // once.
 std::size_t prompt_sent(const GenerationFields& fields, const RequestSize& size) {
   std::size_t token = 0;
+  std::size_t scored = 0;
   if (fields.tokens.return_ids) token += id_bytes;
-  if (fields.prompt_top)
-    token += prompt_entry_bytes * (static_cast<std::size_t>(*fields.prompt_top) + 1);
-  if (size.echo && !size.chat) token += scores_sent(fields, false);
-  return size.prompt_tokens * token + (size.echo ? size.prompt_bytes : 0);
+  if (fields.prompt_top) {
+    token += id_bytes;
+    scored = prompt_entry_bytes * (static_cast<std::size_t>(*fields.prompt_top) + 1);
+  }
+  if (size.echo && !size.chat) token += scores_sent(fields, false, false);
+  return size.prompt_tokens * token + scored_tokens(fields, size) * scored +
+         named_bytes * fields.prompt_named.ids.size() + (size.echo ? size.prompt_bytes : 0);
 }
 
 std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
@@ -93,6 +120,8 @@ std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
   if (fields.sampling.logprobs)
     list.push_back(cat(size.chat ? "top_logprobs " : "logprobs ", fields.sampling.top_logprobs));
   if (fields.prompt_top) list.push_back(cat("prompt_logprobs ", *fields.prompt_top));
+  if (fields.prompt_named.width > 0)
+    list.push_back(cat("prompt_logprob_token_ids of ", fields.prompt_named.ids.size(), " ids"));
   if (fields.tokens.return_ids) list.emplace_back("return_token_ids");
   if (fields.max_tokens) list.push_back(cat("max_tokens ", *fields.max_tokens));
   if (!fields.stop.empty()) list.push_back(cat(fields.stop.size(), " of stop"));
@@ -144,7 +173,7 @@ std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size)
 RequestCharge charge_for(const GenerationFields& fields, const RequestSize& size) {
   const auto choices = static_cast<std::size_t>(fields.choices);
   const std::size_t sequences = size.prompts * choices;
-  const Tokens token = bytes_of_token(fields, size.chat);
+  const Tokens token = bytes_of_token(fields, size);
   const auto first = static_cast<std::size_t>(
       std::min({fields.max_tokens.value_or(size.room_tokens), size.room_tokens, charged_tokens}));
   const auto all = fields.max_tokens

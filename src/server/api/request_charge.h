@@ -19,6 +19,7 @@ struct RequestSize {
   std::int64_t room_tokens = 0;   // left for an answer in the longest sequence
   bool echo = false;
   bool chat = false;
+  bool numbers = false;  // tokens are sent as numbers, with or without text
   // For a response: it repeats its request this many times, and a stream repeats its items at their
   // end and at its own.
   bool response = false;

@@ -83,6 +83,7 @@ std::optional<ChoiceUpdate> Transcript::take_end(std::size_t prompt,
   ChoiceUpdate update{.index = index, .piece = choice.text.finish(event.stop_token.has_value())};
   update.end = choice.text.stopped() ? engine::FinishReason::stop : event.reason;
   update.stop = choice.text.stop();
+  if (!update.stop) update.stop_token = event.stop_token;
   return update;
 }
 
@@ -95,6 +96,7 @@ void Transcript::take_scores(std::size_t prompt, engine::PromptEvent scores) {
   all.logprobs.insert(all.logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
   all.ranks.insert(all.ranks.end(), scores.ranks.begin(), scores.ranks.end());
   all.top.insert(all.top.end(), scores.top.begin(), scores.top.end());
+  all.named.insert(all.named.end(), scores.named.begin(), scores.named.end());
 }
 
 void Transcript::end_prompt(std::optional<Error> failure) {

@@ -20,6 +20,14 @@ struct ChoiceUpdate {
   ChoiceText::Piece piece;
   std::optional<engine::FinishReason> end;  // `stop`, `length` or `aborted`
   std::optional<std::size_t> stop = {};     // index of the stop string that ended it, if one did
+  std::optional<std::int32_t> stop_token = {};  // the token that ended it, if one did
+};
+
+// The version of the adapter's content that a choice's tokens were made with, from token `first`
+// on. Empty: the base.
+struct VersionSpan {
+  std::string version;
+  std::int64_t first = 0;
 };
 
 // The growing answer to an HTTP request: the texts of all choices of all its prompts.
@@ -51,6 +59,10 @@ class Transcript {
   const engine::Usage& usage_at_start() const { return usage_at_start_; }
   // Of the adapters' content, as the events have it; of several contents all, with commas between.
   std::string adapter_version() const { return join(versions_, ","); }
+  // Of a choice, in order.
+  std::vector<VersionSpan> versions_of(std::size_t /*index*/) const {
+    return {{.version = adapter_version()}};
+  }
   // The engine's scores of the prompt's tokens so far.
   const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
 

@@ -1,12 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/requests/sampling_params.h"
+#include "engine/requests/request.h"
 #include "lora/scaled_adapter.h"
 #include "text/generation_config.h"
 
@@ -30,7 +31,17 @@ struct GenerationSettings {
   bool skip_special = true;                     // in the text
   bool spaces_between_special = true;           // if the decoder inserts them
   std::optional<std::int32_t> prompt_top = {};  // prompt_logprobs, with this many alternatives
+  // The prompt's log-probabilities begin after this token; negative: of this many last tokens.
+  std::int64_t prompt_start = 0;
+  engine::NamedTokens prompt_named = {};  // for each of them
   std::string cache_salt = {};
+
+  bool scores_prompt() const { return prompt_top || prompt_named.width > 0; }
+  // The first token of a prompt of this length that has a log-probability.
+  std::int64_t first_scored(std::int64_t tokens) const {
+    const std::int64_t first = prompt_start >= 0 ? prompt_start + 1 : tokens + prompt_start;
+    return std::clamp<std::int64_t>(first, 1, std::max<std::int64_t>(tokens, 1));
+  }
 };
 
 // Higher temperatures have the same effect: all tokens are equally probable.

@@ -93,7 +93,8 @@ PromptBounds Planner::bounds(const std::atomic<bool>* cancelled) const {
 
 engine::Request Planner::request_for(std::vector<std::int32_t> tokens,
                                      const GenerationSettings& settings) const {
-  const auto room = options_.max_sequence_tokens - static_cast<std::int64_t>(tokens.size());
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t room = options_.max_sequence_tokens - length;
   engine::SamplingParams sampling = settings.sampling;
   sampling.processed_logprobs = options_.processed_logprobs;
   return {.tokens = std::move(tokens),
@@ -105,8 +106,10 @@ engine::Request Planner::request_for(std::vector<std::int32_t> tokens,
           .choices = settings.choices,
           .priority = settings.priority,
           .cache_salt = settings.cache_salt,
-          .prompt_logprobs = settings.prompt_top.has_value(),
-          .prompt_top = settings.prompt_top.value_or(0)};
+          .prompt_logprobs = settings.scores_prompt(),
+          .prompt_first = settings.first_scored(length),
+          .prompt_top = settings.prompt_top.value_or(0),
+          .prompt_named = settings.prompt_named};
 }
 
 TextRules Planner::rules_for(const GenerationSettings& settings) const {
@@ -298,6 +301,7 @@ Result<ChatPlan> Planner::chat(ChatRequest& request, GenerationSettings& setting
   MOTLEY_TRY(ChatPrompt prompt, make_prompt(request, settings, bounds, notices));
   std::vector<std::int32_t>& tokens = prompt.rendered.ids;
   MOTLEY_TRY_VOID(check_prompt_length(tokens.size(), settings, bounds, "messages"));
+  MOTLEY_TRY_VOID(check_named_tokens(tokens.size(), settings));
   MOTLEY_TRY_VOID(check_form(settings));
   ChatPlan plan{.rules = rules_of(prompt, request, settings)};
   for (int i = 0; i < settings.choices; ++i) plan.parsers.push_back(make_parser(prompt, request));

@@ -38,6 +38,18 @@ Result<void> check_prompt_length(std::size_t tokens, const GenerationSettings& s
                          place);
 }
 
+Result<void> check_named_tokens(std::size_t tokens, const GenerationSettings& settings) {
+  const engine::NamedTokens& named = settings.prompt_named;
+  if (named.width == 0) return {};
+  const auto length = static_cast<std::int64_t>(tokens);
+  const std::int64_t wanted = length - settings.first_scored(length);
+  const std::int64_t given = std::ssize(named.ids) / named.width;
+  if (given == wanted) return {};
+  return Error(
+      ErrorCode::invalid_argument, cat(given, " lists of ids"), "prompt_logprob_token_ids",
+      cat("give ", wanted, ", one for each token from ", length - wanted, " to the prompt's end"));
+}
+
 text::EncodeBounds encode_bounds(const GenerationSettings& settings, const PromptBounds& bounds) {
   // Prompts that are slightly too long are tokenised completely, so that the error has their
   // length.

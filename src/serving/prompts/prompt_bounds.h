@@ -33,6 +33,9 @@ Result<void> check_prompt_bytes(std::size_t bytes, const GenerationSettings& set
 Result<void> check_prompt_length(std::size_t tokens, const GenerationSettings& settings,
                                  const PromptBounds& bounds, std::string_view place);
 
+// Refuses ids that are named for another number of tokens than have a log-probability.
+Result<void> check_named_tokens(std::size_t tokens, const GenerationSettings& settings);
+
 // Bounds for tokenising a prompt: it stops once there are certainly too many tokens.
 text::EncodeBounds encode_bounds(const GenerationSettings& settings, const PromptBounds& bounds);
 

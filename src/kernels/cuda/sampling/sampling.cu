@@ -72,6 +72,23 @@ __device__ Distribution distribution_of(Part& part, const Sample& p, const Sampl
   return told;
 }
 
+// The place of a token in the order of all logits, from 1 on. The part holds them if the choice is
+// processed; otherwise it has changed, and they are read again.
+__device__ std::int32_t place_of(Part& part, const SampleChoice& choice, const float* logits,
+                                 std::int32_t id) {
+  const auto rank_at = [&](int i) {
+    const float logit = choice.processed ? part.values[i] : usable(logits[part.begin + i]);
+    return rank_of(logit, static_cast<std::uint32_t>(part.begin + i));
+  };
+  const std::int64_t at = id - part.begin;
+  const bool holds = part.thread == 0 && at >= 0 && at < part.count;
+  const std::uint64_t own =
+      fold_all(part, holds ? rank_at(static_cast<int>(at)) : std::uint64_t{0}, Largest{});
+  std::uint64_t before = 0;
+  for (int i = part.thread; i < part.count; i += threads) before += rank_at(i) > own ? 1 : 0;
+  return static_cast<std::int32_t>(fold_all(part, before, Sum{})) + 1;
+}
+
 // Applies mask, biases and penalties. True if logits may have changed.
 __device__ bool adjust(Part& part, const Sample& p, const SampleChoice& choice) {
   if (choice.mask_row >= 0) {
@@ -317,8 +334,11 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
     const float logit = choice.processed ? part.values[at] : usable(logits[at + part.begin]);
     p.log_probabilities[row] = log_probability(id < 0 ? no_logit : logit, told.largest, told.total);
   }
+  const bool ranked = asks && choice.ranked;
+  const std::int32_t place = ranked && id >= 0 ? place_of(part, choice, logits, id) : 0;
   if (part.thread == 0 && part.rank() == 0) {
     p.ids[row] = id;
+    if (ranked) p.ranks[row] = place;
     if (id >= 0 && choice.counts_row >= 0) p.counts[choice.counts_row * p.counts_stride + id] += 2;
   }
   cluster.sync();  // other blocks may still read this block's memory

@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/system/random_id.h"
+#include "server/api/fields/npy_text.h"
 #include "server/http/messages/message.h"
 
 namespace motley::server {
@@ -141,13 +142,21 @@ bool ChatReply::write_prompt_lists(std::string& piece, const serving::Transcript
                     [&](std::string& text, std::size_t at) { text += std::to_string(prompt[at]); }))
       return false;
   }
-  list_ = 1;
-  if (!fields.prompt_top) return true;
-  if (!entry_.open) piece += ",\"prompt_logprobs\":";
-  return write_list(piece, entry_, prompt.size(), [&](std::string& text, std::size_t at) {
-    append_prompt_entry(text, prompt, at, transcript.prompt_scores()[0],
-                        static_cast<std::size_t>(*fields.prompt_top), tokenizer_);
-  });
+  list_ = std::max<std::size_t>(list_, 1);
+  const engine::PromptEvent& scores = transcript.prompt_scores()[0];
+  if (list_ == 1 && fields.prompt_top) {
+    if (!entry_.open) piece += ",\"prompt_logprobs\":";
+    const auto append = [&](std::string& text, std::size_t at) {
+      append_prompt_entry(text, prompt, at, scores, static_cast<std::size_t>(*fields.prompt_top),
+                          tokenizer_);
+    };
+    if (!write_list(piece, entry_, prompt.size(), append)) return false;
+  }
+  list_ = 2;
+  if (fields.prompt_named.width == 0) return true;
+  if (!entry_.open) piece += ",\"prompt_token_id_logprobs\":";
+  return write_npy(piece, entry_, scores.named,
+                   static_cast<std::size_t>(fields.prompt_named.width));
 }
 
 std::string ChatReply::next_piece(const serving::Transcript& transcript) {

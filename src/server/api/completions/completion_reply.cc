@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/utf8.h"
+#include "server/api/fields/npy_text.h"
 
 namespace motley::server {
 namespace {
@@ -25,9 +26,11 @@ std::string_view CompletionReply::name(IdList list) {
     case IdList::token_ids:
       return "token_ids";
     case IdList::prompt_logprobs:
+      return "prompt_logprobs";
+    case IdList::prompt_token_id_logprobs:
       break;
   }
-  return "prompt_logprobs";
+  return "prompt_token_id_logprobs";
 }
 
 CompletionReply::CompletionReply(ReplyHead head, CompletionRequest request,
@@ -41,6 +44,7 @@ CompletionReply::CompletionReply(ReplyHead head, CompletionRequest request,
         echoes_logprobs() ? utf8::count(tokenizer.decode(prompt.tokens, prompt.decoded)) : 0);
   if (request_.fields.tokens.return_ids) id_lists_ = {IdList::prompt_token_ids, IdList::token_ids};
   if (request_.fields.prompt_top) id_lists_.push_back(IdList::prompt_logprobs);
+  if (request_.fields.prompt_named.width > 0) id_lists_.push_back(IdList::prompt_token_id_logprobs);
 }
 
 PromptTokens& CompletionReply::echoed(std::size_t prompt) {
@@ -127,6 +131,12 @@ bool CompletionReply::write_ids(std::string& piece, const serving::Transcript& t
   for (; place_.list - logprob_lists.size() < id_lists_.size(); ++place_.list) {
     const IdList list = id_lists_[place_.list - logprob_lists.size()];
     if (!place_.entry.open) piece += cat(",\"", name(list), "\":");
+    if (list == IdList::prompt_token_id_logprobs) {
+      if (!write_npy(piece, place_.entry, transcript.prompt_scores()[number].named,
+                     static_cast<std::size_t>(request_.fields.prompt_named.width)))
+        return false;
+      continue;
+    }
     const auto append = [&](std::string& text, std::size_t at) {
       if (list == IdList::prompt_logprobs)
         append_prompt_entry(text, prompt, at, transcript.prompt_scores()[number], prompt_top,

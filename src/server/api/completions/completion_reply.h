@@ -52,7 +52,12 @@ class CompletionReply final : public Reply {
   };
 
   // The lists that follow a choice's log-probabilities.
-  enum class IdList : std::uint8_t { prompt_token_ids, token_ids, prompt_logprobs };
+  enum class IdList : std::uint8_t {
+    prompt_token_ids,
+    token_ids,
+    prompt_logprobs,
+    prompt_token_id_logprobs
+  };
   static std::string_view name(IdList list);
 
   bool with_logprobs() const { return request_.fields.sampling.logprobs; }

@@ -102,13 +102,6 @@ class PromptReader {
   bool echo_;
 };
 
-Result<void> read_logprobs(Fields& fields, int most, engine::SamplingParams& sampling) {
-  MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, most));
-  sampling.logprobs = logprobs.has_value();
-  sampling.top_logprobs = static_cast<std::int32_t>(logprobs.value_or(0));
-  return {};
-}
-
 Result<void> refuse_suffix(Fields& fields) {
   MOTLEY_TRY(const auto suffix, fields.string("suffix"));
   if (suffix && !suffix->empty())
@@ -127,9 +120,13 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   CompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
   MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
-  MOTLEY_TRY_VOID(read_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
+  MOTLEY_TRY_VOID(
+      read_number_of_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
   MOTLEY_TRY(const auto echo, fields.boolean("echo"));
   request.echo = echo.value_or(false);
+  if (request.echo && request.fields.sampling.logprobs && request.fields.prompt_start != 0)
+    return wrong("log-probabilities of a part of an echoed prompt", "prompt_logprob_start",
+                 "leave it out, or leave out echo");
   MOTLEY_TRY_VOID(refuse_suffix(fields));
   const json::Value* const prompt = fields.take("prompt");
   MOTLEY_TRY_VOID(fields.finish());
@@ -141,6 +138,9 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   // All other fields are checked before the prompts are tokenised.
   MOTLEY_TRY(request.prompts,
              PromptReader(tokenizer, context, request.fields, request.echo).read(*prompt));
+  if (request.prompts.size() > 1 && request.fields.prompt_named.width > 0)
+    return wrong(cat(request.prompts.size(), " prompts"), "prompt_logprob_token_ids",
+                 "send one prompt with them");
   if (request.prompts.size() * static_cast<std::size_t>(request.fields.choices) >
       field_limits::sequences.most)
     return Error(

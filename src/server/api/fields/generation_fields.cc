@@ -234,38 +234,52 @@ std::string_view adapter_part(std::string_view model, std::string_view base) {
   return prefixed ? model.substr(base.size() + 1) : model;
 }
 
-Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext& context) {
-  GenerationFields read;
-  MOTLEY_TRY_VOID(read_model(fields, context, read));
-  MOTLEY_TRY(read.sampling, read_sampling(fields, context));
-  MOTLEY_TRY(auto grammar, read_grammar(fields));
-  if (grammar) {
-    read.sampling.grammar = std::move(grammar->spec);
-    read.grammar_field = grammar->name;
-    read.strict_form = grammar->strict;
-  }
-  MOTLEY_TRY_VOID(read_bans(fields, context, read.sampling));
-  MOTLEY_TRY(read.max_tokens, fields.integer("max_tokens", 0, max_count));
-  MOTLEY_TRY(read.truncate, fields.integer("truncate_prompt_tokens", -1, max_count));
-  if (read.truncate == 0)
-    return wrong("a prompt without tokens", "truncate_prompt_tokens",
-                 "keep one at least, or -1 for as many as fit");
-  MOTLEY_TRY(read.add_special_tokens, fields.boolean("add_special_tokens"));
-  MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::max_choices));
-  read.choices = static_cast<int>(choices.value_or(1));
+Result<void> read_request_fields(Fields& fields, const ApiContext& context,
+                                 GenerationFields& into) {
+  MOTLEY_TRY_VOID(read_model(fields, context, into));
   // Lower ones are earlier, as in vLLM.
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   MOTLEY_TRY(const auto priority, fields.integer("priority", -most, most));
-  read.priority = -static_cast<int>(priority.value_or(0));
-  MOTLEY_TRY_VOID(read_stop(fields, context, read));
-  MOTLEY_TRY_VOID(read_stream(fields, read));
-  MOTLEY_TRY(read.tokens, read_token_fields(fields, context.max_logprobs, read));
-  MOTLEY_TRY_VOID(read_names(fields, read));
-  MOTLEY_TRY_VOID(refuse_unsupported(fields, read.choices));
+  into.priority = -static_cast<int>(priority.value_or(0));
+  MOTLEY_TRY_VOID(read_stream(fields, into));
+  MOTLEY_TRY_VOID(read_names(fields, into));
   // Fields for OpenAI's accounts, storage and routing, or for a faster answer.
   fields.accept({"user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "verbosity", "prediction",
                  "guided_decoding_backend"});
+  return {};
+}
+
+Result<void> read_sampling_fields(Fields& fields, const ApiContext& context,
+                                  GenerationFields& into) {
+  MOTLEY_TRY(into.sampling, read_sampling(fields, context));
+  MOTLEY_TRY(auto grammar, read_grammar(fields));
+  if (grammar) {
+    into.sampling.grammar = std::move(grammar->spec);
+    into.grammar_field = grammar->name;
+    into.strict_form = grammar->strict;
+  }
+  MOTLEY_TRY_VOID(read_bans(fields, context, into.sampling));
+  MOTLEY_TRY(into.max_tokens, fields.integer("max_tokens", 0, max_count));
+  MOTLEY_TRY(into.truncate, fields.integer("truncate_prompt_tokens", -1, max_count));
+  if (into.truncate == 0)
+    return wrong("a prompt without tokens", "truncate_prompt_tokens",
+                 "keep one at least, or -1 for as many as fit");
+  MOTLEY_TRY(into.add_special_tokens, fields.boolean("add_special_tokens"));
+  MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::max_choices));
+  into.choices = static_cast<int>(choices.value_or(1));
+  MOTLEY_TRY_VOID(read_stop(fields, context, into));
+  MOTLEY_TRY(
+      into.tokens,
+      read_token_fields(
+          fields, {.prompt_top = context.max_logprobs, .vocabulary = context.vocabulary}, into));
+  return refuse_unsupported(fields, into.choices);
+}
+
+Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext& context) {
+  GenerationFields read;
+  MOTLEY_TRY_VOID(read_request_fields(fields, context, read));
+  MOTLEY_TRY_VOID(read_sampling_fields(fields, context, read));
   return read;
 }
 

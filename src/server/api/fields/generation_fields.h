@@ -78,5 +78,10 @@ Result<std::vector<std::string>> read_stop_strings(Fields& fields, std::string_v
 
 // Reads all of them; the engine checks whether named adapters exist.
 Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext& context);
+// In two parts: who answers, how it is sent and under which names; and what is generated. Protocols
+// that have them in two objects read each from its own.
+Result<void> read_request_fields(Fields& fields, const ApiContext& context, GenerationFields& into);
+Result<void> read_sampling_fields(Fields& fields, const ApiContext& context,
+                                  GenerationFields& into);
 
 }  // namespace motley::server

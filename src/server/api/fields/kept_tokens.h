@@ -21,6 +21,7 @@ class KeptTokens {
       const engine::TokenEvent& token = piece.tokens[i];
       ids_.push_back(token.id);
       logprobs_.push_back(token.logprob);
+      if (token.rank > 0) ranks_.push_back(token.rank);
       offsets_.push_back(piece.offsets[i]);
       const auto top = std::span(token.top).first(std::min(token.top.size(), max_top));
       top_.insert(top_.end(), top.begin(), top.end());
@@ -32,6 +33,8 @@ class KeptTokens {
   std::span<const std::int32_t> ids() const { return ids_; }
   std::int32_t id(std::size_t at) const { return ids_[at]; }
   float logprob(std::size_t at) const { return logprobs_[at]; }
+  // Of a request that asks for ranks.
+  std::int32_t rank(std::size_t at) const { return ranks_[at]; }
   std::int64_t offset(std::size_t at) const { return offsets_[at]; }
   std::span<const engine::TopLogprob> top(std::size_t at) const {
     const std::size_t begin = at == 0 ? 0 : top_ends_[at - 1];
@@ -40,13 +43,14 @@ class KeptTokens {
 
   std::size_t bytes() const {
     return ids_.capacity() * sizeof(ids_[0]) + logprobs_.capacity() * sizeof(logprobs_[0]) +
-           offsets_.capacity() * sizeof(offsets_[0]) + top_.capacity() * sizeof(top_[0]) +
-           top_ends_.capacity() * sizeof(top_ends_[0]);
+           ranks_.capacity() * sizeof(ranks_[0]) + offsets_.capacity() * sizeof(offsets_[0]) +
+           top_.capacity() * sizeof(top_[0]) + top_ends_.capacity() * sizeof(top_ends_[0]);
   }
 
  private:
   std::vector<std::int32_t> ids_;
   std::vector<float> logprobs_;
+  std::vector<std::int32_t> ranks_;  // empty, or by token
   std::vector<std::int64_t> offsets_;
   std::vector<engine::TopLogprob> top_;
   std::vector<std::size_t> top_ends_;  // by token

@@ -2,29 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 
 #include "base/cat.h"
 
 namespace motley::server {
 namespace {
 
-// Values that have no effect, besides null.
-enum class Neutral : std::uint8_t {
-  none,
-  off,        // false
-  one,        // the number
-  empty,      // a text, a list or an object
-  text_only,  // a list of "text" alone
-};
-
-struct RefusedField {
-  std::string_view name;
-  Neutral neutral;
-  std::string_view what;
-};
-
-constexpr std::array<RefusedField, 11> refused = {{
+constexpr std::array<RefusedField, 11> unsupported = {{
     {"use_beam_search", Neutral::off, "beam search"},
     {"length_penalty", Neutral::one, "a penalty of beam search"},
     {"early_stopping", Neutral::off, "a rule of beam search"},
@@ -67,13 +51,18 @@ bool asks_for_nothing(const json::Value& value, Neutral neutral) {
 
 }  // namespace
 
-Result<void> refuse_unsupported(Fields& fields, int choices) {
+Result<void> refuse(Fields& fields, std::span<const RefusedField> refused) {
   for (const RefusedField& each : refused) {
     const json::Value* const value = fields.take(each.name);
     if (value != nullptr && !asks_for_nothing(*value, each.neutral))
       return Error(ErrorCode::unsupported, cat(each.what, " is not something this server does"),
-                   std::string(each.name), "leave it out");
+                   fields.place(each.name), "leave it out");
   }
+  return {};
+}
+
+Result<void> refuse_unsupported(Fields& fields, int choices) {
+  MOTLEY_TRY_VOID(refuse(fields, unsupported));
   MOTLEY_TRY(const auto best_of, fields.integer("best_of"));
   if (best_of && *best_of > choices)
     return Error(ErrorCode::unsupported, "choosing the best of several", "best_of",

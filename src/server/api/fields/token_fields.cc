@@ -1,10 +1,62 @@
 #include "server/api/fields/token_fields.h"
 
+#include <algorithm>
 #include <utility>
 
-namespace motley::server {
+#include "base/cat.h"
 
-Result<TokenFields> read_token_fields(Fields& fields, int max_prompt_top,
+namespace motley::server {
+namespace {
+
+constexpr std::string_view named_field = "prompt_logprob_token_ids";
+
+// As many ids for each token of the prompt; -1 fills up.
+Result<engine::NamedTokens> read_named(Fields& fields, const TokenBounds& bounds) {
+  engine::NamedTokens named;
+  const json::Value* const value = fields.take(named_field);
+  if (value == nullptr) return named;
+  const std::string place = fields.place(named_field);
+  MOTLEY_TRY(const json::Array* const lists, value->as_array(place));
+  const auto most = static_cast<std::size_t>(std::min(bounds.prompt_top, engine::max_named_tokens));
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < lists->size(); ++i) {
+    const std::string at = cat(place, "[", i, "]");
+    MOTLEY_TRY(const json::Array* const ids, (*lists)[i].as_array(at));
+    if (i == 0) width = ids->size();
+    if (width == 0 || width > most)
+      return wrong(cat("a list of ", width, " ids"), at, cat("give 1 to ", most));
+    if (ids->size() != width)
+      return wrong(cat("a list of ", ids->size(), " ids after one of ", width), at,
+                   "give lists of one length; -1 fills them up");
+    if (i == 0) named.ids.reserve(lists->size() * width);
+    for (std::size_t k = 0; k < width; ++k) {
+      MOTLEY_TRY(const std::int64_t id,
+                 read_integer((*ids)[k], cat(at, "[", k, "]"), -1, bounds.vocabulary - 1));
+      named.ids.push_back(static_cast<std::int32_t>(id));
+    }
+  }
+  if (width == 0) return wrong("no ids", place, "give a list for each token, or leave it out");
+  named.width = static_cast<int>(width);
+  return named;
+}
+
+Result<void> read_prompt_scores(Fields& fields, const TokenBounds& bounds,
+                                serving::GenerationSettings& settings) {
+  MOTLEY_TRY(const auto top, fields.integer("prompt_logprobs", 0, bounds.prompt_top));
+  if (top) settings.prompt_top = static_cast<std::int32_t>(*top);
+  MOTLEY_TRY(settings.prompt_named, read_named(fields, bounds));
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  MOTLEY_TRY(const auto start, fields.integer("prompt_logprob_start", -most, most));
+  settings.prompt_start = start.value_or(0);
+  if (settings.prompt_start != 0 && !settings.scores_prompt())
+    return wrong("a place to begin without log-probabilities", fields.place("prompt_logprob_start"),
+                 "ask for prompt_logprobs or prompt_logprob_token_ids");
+  return {};
+}
+
+}  // namespace
+
+Result<TokenFields> read_token_fields(Fields& fields, const TokenBounds& bounds,
                                       serving::GenerationSettings& settings) {
   TokenFields read;
   MOTLEY_TRY(const auto skip, fields.boolean("skip_special_tokens"));
@@ -15,16 +67,24 @@ Result<TokenFields> read_token_fields(Fields& fields, int max_prompt_top,
   read.return_ids = ids.value_or(false);
   MOTLEY_TRY(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
   read.as_ids = as_ids.value_or(false);
-  MOTLEY_TRY(const auto top, fields.integer("prompt_logprobs", 0, max_prompt_top));
-  if (top) settings.prompt_top = static_cast<std::int32_t>(*top);
+  MOTLEY_TRY_VOID(read_prompt_scores(fields, bounds, settings));
   return read;
 }
 
+Result<void> read_number_of_logprobs(Fields& fields, int most, engine::SamplingParams& sampling) {
+  MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, most));
+  sampling.logprobs = logprobs.has_value();
+  sampling.top_logprobs = static_cast<std::int32_t>(logprobs.value_or(0));
+  return {};
+}
+
 Result<void> leave_prompt_of_stream(serving::GenerationSettings& settings, bool stream) {
-  if (!stream || !settings.prompt_top) return {};
-  if (*settings.prompt_top > 0)
+  if (!stream || !settings.scores_prompt()) return {};
+  const bool names = settings.prompt_named.width > 0;
+  if (names || *settings.prompt_top > 0)
     return Error(ErrorCode::unsupported, "a stream has no log-probabilities of the prompt",
-                 "prompt_logprobs", "leave out stream, or ask for echo and logprobs");
+                 std::string(names ? named_field : "prompt_logprobs"),
+                 "leave out stream, or ask for echo and logprobs");
   settings.prompt_top.reset();
   return {};
 }
@@ -32,7 +92,11 @@ Result<void> leave_prompt_of_stream(serving::GenerationSettings& settings, bool 
 void leave_token_lists(Fields& fields, TokenFields& tokens, serving::GenerationSettings& settings) {
   if (std::exchange(tokens.return_ids, false)) fields.leave("return_token_ids");
   if (settings.prompt_top) fields.leave("prompt_logprobs");
+  if (settings.prompt_named.width > 0) fields.leave(named_field);
+  if (settings.prompt_start != 0) fields.leave("prompt_logprob_start");
   settings.prompt_top.reset();
+  settings.prompt_named = {};
+  settings.prompt_start = 0;
 }
 
 }  // namespace motley::server

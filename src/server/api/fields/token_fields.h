@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "base/result.h"
 #include "server/api/fields/fields.h"
 #include "serving/prompts/generation_settings.h"
@@ -12,9 +14,18 @@ struct TokenFields {
   bool as_ids = false;      // "token_id:7" as the text of a token in logprobs
 };
 
+// The most that a request may ask for.
+struct TokenBounds {
+  int prompt_top = 0;  // alternatives to a token of the prompt
+  std::int64_t vocabulary = 0;
+};
+
 // Reads them, and which tokens the text and the prompt's log-probabilities show.
-Result<TokenFields> read_token_fields(Fields& fields, int max_prompt_top,
+Result<TokenFields> read_token_fields(Fields& fields, const TokenBounds& bounds,
                                       serving::GenerationSettings& settings);
+
+// `logprobs` of completions: a number of alternatives.
+Result<void> read_number_of_logprobs(Fields& fields, int most, engine::SamplingParams& sampling);
 
 // Refuses log-probabilities of the prompt in a stream, which has none.
 Result<void> leave_prompt_of_stream(serving::GenerationSettings& settings, bool stream);
