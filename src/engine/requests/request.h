@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct Request {
   // Log-probabilities of the prompt's tokens, each with `prompt_top` alternatives.
   bool prompt_logprobs = false;
   int prompt_top = 0;
+  // The experts of the tokens from this position on, at most the prompt's end. Nothing: of none.
+  // Tokens after it are not found in the prefix cache, which has no experts.
+  std::optional<std::int64_t> routed_experts_from = {};
 
   // The tokens that end a choice of this request, ascending.
   std::vector<std::int32_t> choice_ends() const {

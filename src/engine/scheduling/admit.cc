@@ -74,9 +74,7 @@ Result<bool> Scheduler::begins(WaitingSequence& waiting, bool& room, TimePoint n
 }
 
 Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
-  KvPages::Match match;
-  if (!waiting.sequence.job->scoring())
-    match = pages_.match(key_of(waiting), waiting.sequence.tokens);
+  const KvPages::Match match = pages_.match(key_of(waiting), waiting.sequence.findable());
   return shortage({.pages = pages_.pages_for(waiting.sequence.length()),
                    .found = match.pages,
                    .idle = match.idle},
@@ -193,7 +191,7 @@ std::unique_ptr<RunningSequence> Scheduler::make_running(WaitingSequence waiting
   SequencePages::Adopted adopted;
   std::uint64_t loading = 0;
   if (!job.scoring()) {
-    adopted = pages.adopt(tokens);
+    adopted = pages.adopt(waiting.sequence.findable());
     counts_.count_prefix(job, tokens.size(), adopted);
     if (slot && adopted.tokens > 0) loading = states_.restore(adopted, slot);
     if (loading > 0) ++counts_.all().snapshot_loads;

@@ -47,6 +47,8 @@ Result<void> StepPlan::add(RunningSequence& running, std::int64_t count) {
     output.scored = following.first(std::min(rows, following.size()));
     output.top = job.request.prompt_top;
   }
+  output.asks_routed =
+      job.request.routed_experts_from && running.computed + count > sequence.routed_to;
   rows_left_ -= count;
   planned_.push_back({.running = &running, .first_draw = draws_.size()});
   if (count == running.remaining() && job.request.max_tokens > 0) return add_draws(running);

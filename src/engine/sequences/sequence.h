@@ -1,9 +1,12 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/system/clock.h"
@@ -57,11 +60,21 @@ struct Sequence {
   bool forked = true;
   std::vector<std::int32_t> tokens;
   std::int64_t generated = 0;
+  // If the job asks for experts: the first token whose experts were not delivered.
+  std::int64_t routed_to = 0;
   std::unique_ptr<Sampler> sampler;  // before forking: the one from which those of the choices fork
   TimePoint last_token;
 
   Order order() const { return {job->request.priority, job->tag, job->id, choice}; }
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
+  // Its first tokens, those that may be found in the prefix cache: results of others are needed.
+  std::span<const std::int32_t> findable() const {
+    if (job->scoring()) return {};
+    const std::span<const std::int32_t> all = tokens;
+    if (!job->request.routed_experts_from) return all;
+    // One more, because the last one is computed in any case.
+    return all.first(std::min(all.size(), static_cast<std::size_t>(routed_to) + 1));
+  }
   // Choices of this sequence that have not been cancelled.
   int open() const {
     int count = 0;
