@@ -144,7 +144,7 @@ class Runner {
 
   // [layers, rows, top_k] in i32, in device memory: the experts that the rows of the last step
   // chose, those of padding last. Valid after its work, and before that in the order of the stream.
-  // Only with keep_choices; layers without experts have zeros.
+  // Only with keep_choices, and only for layers with experts.
   const tensor::Tensor& choices() const { return choices_; }
   const model::Config& config() const { return model_->config(); }
 

@@ -94,11 +94,11 @@ class GoldenEngine {
     std::uint64_t adapter_bytes = std::uint64_t{16} << 20;
     bool prefix_cache = true;
     bool graphs = true;  // on a GPU
-    bool routed_experts = false;
     // As a server begins: what steps need is captured before them and beside them, not in them.
     bool warm = false;
     // Adapters that leave the pool are kept in the host's memory; nothing: on a GPU.
     std::optional<bool> host_tier = {};
+    bool routed_experts = false;  // are kept for requests that ask
   };
 
   GoldenEngine(score_tests::GoldenModel& golden, const Options& options);

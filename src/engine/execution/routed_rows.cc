@@ -1,5 +1,6 @@
 #include "engine/execution/routed_rows.h"
 
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +13,12 @@ void RoutedRows::append_to(std::vector<std::uint8_t>& all, std::int64_t first,
   all.reserve(all.size() + static_cast<std::size_t>(last - first) * sizes.bytes_of_token());
   for (std::int64_t row = first; row < last; ++row) {
     for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
+      const bool routes =
+          has_experts == nullptr || (*has_experts)[static_cast<std::size_t>(layer)];
+      if (!routes) {
+        all.resize(all.size() + static_cast<std::size_t>(sizes.top_k * sizes.bytes_each()));
+        continue;
+      }
       const std::int32_t* const chosen = ids + layer * layer_stride + row * sizes.top_k;
       for (const std::int32_t id : std::span(chosen, static_cast<std::size_t>(sizes.top_k))) {
         const auto number = static_cast<std::uint32_t>(id);
@@ -23,11 +30,12 @@ void RoutedRows::append_to(std::vector<std::uint8_t>& all, std::int64_t first,
 }
 
 Result<std::unique_ptr<RoutedRowsReader>> RoutedRowsReader::create(tensor::Device& device,
-                                                                   const RoutedExpertsSizes& sizes,
-                                                                   std::int64_t rows) {
-  const auto ids = static_cast<std::size_t>(sizes.layers * rows * sizes.top_k);
+                                                                   Options options) {
+  const RoutedExpertsSizes& sizes = options.sizes;
+  const auto ids = static_cast<std::size_t>(sizes.layers * options.rows * sizes.top_k);
   MOTLEY_TRY(tensor::Buffer host, device.pinned_memory().allocate(ids * sizeof(std::int32_t)));
-  return std::unique_ptr<RoutedRowsReader>(new RoutedRowsReader(sizes, std::move(host)));
+  return std::unique_ptr<RoutedRowsReader>(
+      new RoutedRowsReader(std::move(options), std::move(host)));
 }
 
 Result<void> RoutedRowsReader::queue(const tensor::Tensor& choices, tensor::Stream& stream) {
@@ -39,9 +47,11 @@ Result<void> RoutedRowsReader::queue(const tensor::Tensor& choices, tensor::Stre
 
 RoutedRows RoutedRowsReader::from(std::int64_t first_row) const {
   const auto* const ids = reinterpret_cast<const std::int32_t*>(host_.data());
-  return {.ids = ids + first_row * sizes_.top_k,
-          .layer_stride = rows_ * sizes_.top_k,
-          .sizes = sizes_};
+  const RoutedExpertsSizes& sizes = options_.sizes;
+  return {.ids = ids + first_row * sizes.top_k,
+          .layer_stride = rows_ * sizes.top_k,
+          .sizes = sizes,
+          .has_experts = &options_.has_experts};
 }
 
 }  // namespace motley::engine
