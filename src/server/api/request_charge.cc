@@ -30,6 +30,16 @@ constexpr std::size_t prompt_entry_bytes = 96;
 constexpr std::size_t id_name_bytes = 10;
 constexpr std::size_t id_bytes = 8;
 
+// The experts of a token, in the base64 of an answer.
+std::size_t routed_sent(const GenerationFields& fields) {
+  const engine::RoutedExpertsSizes& sizes = fields.routed_experts;
+  return sizes.kept() ? (sizes.bytes_of_token() * 4 + 2) / 3 : 0;
+}
+// What is kept of them until the answer is sent.
+std::size_t routed_kept(const GenerationFields& fields) {
+  return fields.routed_experts.kept() ? growth * fields.routed_experts.bytes_of_token() : 0;
+}
+
 // JSON of a token's log-probabilities, and of an echoed prompt's.
 std::size_t scores_sent(const GenerationFields& fields, bool chat) {
   if (!fields.sampling.logprobs) return 0;
@@ -58,7 +68,7 @@ Tokens bytes_of_token(const GenerationFields& fields, bool chat) {
   bytes.engine = growth * sizeof(std::int32_t) * (penalties ? 2 : 1);
   const bool numbers = sampling.logprobs || fields.tokens.return_ids;
   bytes.kept = growth * (text_bytes + (numbers ? 24 : 0) + (sampling.logprobs ? top_bytes : 0));
-  bytes.sent = text_bytes + (fields.tokens.return_ids ? id_bytes : 0) + scores_sent(fields, chat);
+  bytes.sent = text_bytes + routed_sent(fields) + (fields.tokens.return_ids ? id_bytes : 0) + scores_sent(fields, chat);
   return bytes;
 }
 
@@ -77,7 +87,7 @@ std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSiz
 // An upper bound of what is sent of the prompts for each choice; a chat's body has these lists
 // once.
 std::size_t prompt_sent(const GenerationFields& fields, const RequestSize& size) {
-  std::size_t token = 0;
+  std::size_t token = routed_sent(fields);
   if (fields.tokens.return_ids) token += id_bytes;
   if (fields.prompt_top)
     token += prompt_entry_bytes * (static_cast<std::size_t>(*fields.prompt_top) + 1);
@@ -94,6 +104,7 @@ std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
     list.push_back(cat(size.chat ? "top_logprobs " : "logprobs ", fields.sampling.top_logprobs));
   if (fields.prompt_top) list.push_back(cat("prompt_logprobs ", *fields.prompt_top));
   if (fields.tokens.return_ids) list.emplace_back("return_token_ids");
+  if (fields.routed_experts.kept()) list.emplace_back("return_routed_experts");
   if (fields.max_tokens) list.push_back(cat("max_tokens ", *fields.max_tokens));
   if (!fields.stop.empty()) list.push_back(cat(fields.stop.size(), " of stop"));
   if (fields.sampling.grammar)
@@ -136,6 +147,7 @@ std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size)
   bytes += prompt_token_bytes * size.prompt_tokens + size.prompt_bytes + size.repeated_bytes;
   // One event holds all ids of a prompt.
   if (fields.tokens.return_ids && fields.stream) bytes += growth * id_bytes * size.prompt_tokens;
+  bytes += size.prompt_tokens * routed_kept(fields);
   return bytes + prompt_scores_bytes(fields, size);
 }
 
@@ -150,7 +162,8 @@ RequestCharge charge_for(const GenerationFields& fields, const RequestSize& size
   const auto all = fields.max_tokens
                        ? static_cast<std::size_t>(std::min(*fields.max_tokens, size.room_tokens))
                        : first;
-  const std::size_t kept = fields.stream && !size.response ? 0 : token.kept;
+  const std::size_t kept =
+      (fields.stream && !size.response ? 0 : token.kept) + routed_kept(fields);
   const bool repeats = fields.stream && size.response;
 
   RequestCharge charge;

@@ -27,6 +27,7 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
                  },
                  [&](engine::PromptEvent& scores) { take_scores(prompt, std::move(scores)); },
                  [&](engine::TokenEvent& token) { update = take_token(prompt, std::move(token)); },
+                 [&](const engine::RoutedExpertsEvent& routed) { take_routed(prompt, routed); },
                  [&](const engine::ChoiceEvent& end) { update = take_end(prompt, end); },
                  [&](const engine::Usage& usage) {
                    usage_.prompt_tokens += usage.prompt_tokens;
@@ -94,6 +95,13 @@ void Transcript::take_scores(std::size_t prompt, engine::PromptEvent scores) {
   all.logprobs.insert(all.logprobs.end(), scores.logprobs.begin(), scores.logprobs.end());
   all.ranks.insert(all.ranks.end(), scores.ranks.begin(), scores.ranks.end());
   all.top.insert(all.top.end(), scores.top.begin(), scores.top.end());
+}
+
+// Experts of tokens behind a stop string are as little of the answer as these tokens.
+void Transcript::take_routed(std::size_t prompt, const engine::RoutedExpertsEvent& event) {
+  if (!event.choice) return routed_.take_prompt(prompt, event.ids);
+  const std::size_t index = prompt * choices_each_ + static_cast<std::size_t>(*event.choice);
+  if (!choices_[index].ended) routed_.take_choice(index, event.ids);
 }
 
 void Transcript::end_prompt(std::optional<Error> failure) {

@@ -11,6 +11,7 @@
 #include "base/cat.h"
 #include "engine/requests/event_queue.h"
 #include "serving/answers/choice_text.h"
+#include "serving/answers/routed_tokens.h"
 
 namespace motley::serving {
 
@@ -53,6 +54,8 @@ class Transcript {
   std::string adapter_version() const { return join(versions_, ","); }
   // The engine's scores of the prompt's tokens so far.
   const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
+  // The experts of tokens so far.
+  const RoutedTokens& routed() const { return routed_; }
 
  private:
   struct Choice {
@@ -61,11 +64,12 @@ class Transcript {
   };
 
   Transcript(std::unique_ptr<TextRules> rules, std::size_t prompts, std::size_t choices)
-      : rules_(std::move(rules)), prompts_(prompts), choices_each_(choices), scores_(prompts) {}
+      : rules_(std::move(rules)), prompts_(prompts), choices_each_(choices), scores_(prompts), routed_(prompts, choices) {}
 
   std::optional<ChoiceUpdate> take_token(std::size_t prompt, engine::TokenEvent token);
   std::optional<ChoiceUpdate> take_end(std::size_t prompt, const engine::ChoiceEvent& event);
   void take_scores(std::size_t prompt, engine::PromptEvent scores);
+  void take_routed(std::size_t prompt, const engine::RoutedExpertsEvent& event);
   void end_prompt(std::optional<Error> failure);
   void add_versions(std::string_view versions);
 
@@ -75,6 +79,7 @@ class Transcript {
   std::vector<Choice> choices_;
   std::vector<Stopped> stopped_;
   std::vector<engine::PromptEvent> scores_;  // by prompt
+  RoutedTokens routed_;
   std::size_t prompts_done_ = 0;
   std::optional<Error> failure_;
   engine::Usage usage_;

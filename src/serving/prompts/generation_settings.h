@@ -31,6 +31,8 @@ struct GenerationSettings {
   bool spaces_between_special = true;           // if the decoder inserts them
   std::optional<std::int32_t> prompt_top = {};  // prompt_logprobs, with this many alternatives
   std::string cache_salt = {};
+  // The experts of tokens from this one of the prompt on; nothing: of none.
+  std::optional<std::int64_t> routed_experts_from = {};
 };
 
 // Higher temperatures have the same effect: all tokens are equally probable.

@@ -106,7 +106,8 @@ engine::Request Planner::request_for(std::vector<std::int32_t> tokens,
           .priority = settings.priority,
           .cache_salt = settings.cache_salt,
           .prompt_logprobs = settings.prompt_top.has_value(),
-          .prompt_top = settings.prompt_top.value_or(0)};
+          .prompt_top = settings.prompt_top.value_or(0),
+          .routed_experts_from = settings.routed_experts_from};
 }
 
 TextRules Planner::rules_for(const GenerationSettings& settings) const {
