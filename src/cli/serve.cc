@@ -193,6 +193,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   settings.private_prefixes = arguments.has("--private-prefixes");
   MOTLEY_TRY_VOID(read_held_memory(arguments, settings));
   MOTLEY_TRY_VOID(read_logprobs(arguments, settings));
+  settings.model.engine.routed_experts = arguments.has("--enable-return-routed-experts");
   settings.strict_fields = arguments.has("--strict-fields");
   settings.adapter_check = !arguments.has("--no-adapter-check");
   settings.request_templates = arguments.has("--allow-request-templates");
@@ -421,6 +422,7 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
                       .max_logprobs = settings.model.engine.max_logprobs,
                       .strict_fields = settings.strict_fields,
                       .request_templates = settings.request_templates,
+                      .routed_experts = engines.engine().routed_experts(),
                       .private_prefixes = settings.private_prefixes},
           .keys = settings.keys,
           .admin_keys = settings.admin_keys,
@@ -565,6 +567,9 @@ Command serve_command() {
       {"--logprobs-mode", "MODE",
        "raw_logprobs: the model's own; processed_logprobs: of the distribution that is drawn from "
        "(raw_logprobs)"},
+      {"--enable-return-routed-experts", "",
+       "answers have the experts that each token went through, for trainers that replay the router; "
+       "prompts of such requests are not found in the prefix cache"},
       {"--strict-fields", "", "refuses requests with fields that are not known"},
       {"--allow-request-templates", "", "takes chat_template of a request"},
       {"--tool-form", "NAME",

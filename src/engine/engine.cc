@@ -24,7 +24,8 @@ RequestBounds bounds_of(const Executor::Limits& limits) {
   return {
       .vocabulary = limits.vocabulary,
       .sequence_tokens = longest_sequence(limits.sequence_tokens, limits.pages, limits.page_tokens),
-      .prompt_top = limits.prompt_top};
+      .prompt_top = limits.prompt_top,
+      .routed_experts = limits.routed_experts.kept()};
 }
 
 AdmissionControl::Limits admission_of(const Executor::Limits& limits,
@@ -135,6 +136,9 @@ class ThreadedEngine final : public Replica {
   }
   std::int64_t max_sequence_tokens() const override { return bounds_.sequence_tokens; }
   bool keeps_states() const override { return collaborators_.executor->limits().state_slots > 0; }
+  RoutedExpertsSizes routed_experts() const override {
+    return collaborators_.executor->limits().routed_experts;
+  }
 
   void shutdown(Drain drain) override {
     std::unique_lock held(shared_.lock);

@@ -14,6 +14,7 @@
 #include "engine/requests/events.h"
 #include "engine/requests/pauses.h"
 #include "engine/requests/request.h"
+#include "engine/requests/routed_experts.h"
 #include "engine/stats/stats.h"
 
 namespace motley {
@@ -116,6 +117,8 @@ class Engine {
   // Whether a request begins only where the state of an earlier one was saved, so that
   // Request::conversation_tokens matters.
   virtual bool keeps_states() const { return false; }
+  // Of the experts that requests may ask for (Request::routed_experts_from).
+  virtual RoutedExpertsSizes routed_experts() const { return {}; }
 
   enum class Drain : std::uint8_t { finish, cancel };
   // Refuses new requests from now on; returns when all others have finished or been cancelled. A

@@ -59,6 +59,12 @@ inline std::int32_t drawn(std::uint64_t hash, int choice, std::int64_t draws,
       stir(stir(hash, static_cast<std::uint64_t>(choice)), static_cast<std::uint64_t>(draws));
   return static_cast<std::int32_t>(all % static_cast<std::uint64_t>(vocabulary));
 }
+// The experts of a token after which this is the hash.
+inline constexpr RoutedExpertsSizes fake_routing{.layers = 3, .top_k = 2, .experts = 200};
+inline constexpr std::size_t routed_bytes = 6;  // of a token
+inline std::int32_t routed_id(std::uint64_t hash, int layer, int at) {
+  return static_cast<std::int32_t>(stir(hash, static_cast<std::uint64_t>(layer * 7 + at)) % 200);
+}
 inline float logprob_of(std::uint64_t hash, std::int32_t token) {
   return -static_cast<float>(stir(hash, static_cast<std::uint32_t>(token)) % 4096) / 512;
 }
@@ -166,6 +172,7 @@ class FakeExecutor : public Executor {
     std::int64_t rows = 0;
     std::set<std::int32_t> written;
     top_.clear();
+    routed_.clear();
     scores_.clear();
     scores_.reserve(static_cast<std::size_t>(limits_.rows));
     named_.clear();
@@ -299,6 +306,8 @@ class FakeExecutor : public Executor {
     std::uint64_t hash = no_tokens;
     const std::size_t first = scores_.size();
     const std::size_t first_named = named_.size();
+    const auto rows = static_cast<std::int64_t>(chunk.tokens.size());
+    if (output.asks_routed) output.routed = routed_rows(rows);
     for (std::int64_t at = 0; at < chunk.length + static_cast<std::int64_t>(chunk.tokens.size());
          ++at) {
       Cell& here = cell(page_at(chunk, at), at % limits_.page_tokens);
@@ -309,6 +318,7 @@ class FakeExecutor : public Executor {
         MOTLEY_CHECK(states[static_cast<std::size_t>(at - chunk.length)] == hash,
                      "a state of the tokens that the pages have");
       const auto row = static_cast<std::size_t>(at - chunk.length);
+      if (at >= chunk.length && output.asks_routed) route(hash, at - chunk.length);
       if (at < chunk.length || !output.scores(row)) continue;
       const std::size_t scored = row - output.first_scored;
       ++scored_rows;
@@ -333,7 +343,25 @@ class FakeExecutor : public Executor {
     }
   }
 
+  // Room for the experts of a chunk's rows, as the model has them.
+  RoutedRows routed_rows(std::int64_t rows) {
+    const RoutedExpertsSizes& sizes = fake_routing;
+    auto& ids = routed_.emplace_back(static_cast<std::size_t>(sizes.layers * rows * sizes.top_k));
+    return {.ids = ids.data(), .layer_stride = rows * sizes.top_k, .sizes = sizes};
+  }
+  void route(std::uint64_t hash, std::int64_t row) {
+    std::vector<std::int32_t>& ids = routed_.back();
+    const auto rows =
+        static_cast<std::int64_t>(ids.size()) / (fake_routing.layers * fake_routing.top_k);
+    for (int layer = 0; layer < fake_routing.layers; ++layer) {
+      for (int at = 0; at < fake_routing.top_k; ++at)
+        ids[static_cast<std::size_t>((layer * rows + row) * fake_routing.top_k + at)] =
+            routed_id(hash, layer, at);
+    }
+  }
+
   Limits limits_;
+  std::deque<std::vector<std::int32_t>> routed_;  // by chunk
   std::int64_t asked_ = 0;
   std::vector<Cell> cells_;
   std::vector<Slot> slots_;
@@ -363,6 +391,23 @@ inline std::vector<std::int32_t> expected_choice(const Request& request,
     if (std::ranges::find(request.stop_ids, output.back()) != request.stop_ids.end()) break;
   }
   return output;
+}
+
+// The experts of these tokens from `first` on, if they are computed with this mix.
+inline std::vector<std::uint8_t> expected_routed(std::uint64_t mix,
+                                                 std::span<const std::int32_t> tokens,
+                                                 std::int64_t first) {
+  std::vector<std::uint8_t> routed;
+  std::uint64_t hash = mix;
+  for (std::size_t at = 0; at < tokens.size(); ++at) {
+    hash = stir(hash, static_cast<std::uint32_t>(tokens[at]));
+    if (static_cast<std::int64_t>(at) < first) continue;
+    for (int layer = 0; layer < fake_routing.layers; ++layer) {
+      for (int k = 0; k < fake_routing.top_k; ++k)
+        routed.push_back(static_cast<std::uint8_t>(routed_id(hash, layer, k)));
+    }
+  }
+  return routed;
 }
 
 // Adapters by path, in a real pool of small pages. Each has one page for every 8 ranks.
@@ -473,7 +518,8 @@ class FakeStore final : public AdapterStore {
 
 class MemorySink final : public EventSink {
  public:
-  explicit MemorySink(int choices = 1) : tokens(static_cast<std::size_t>(choices)) {
+  explicit MemorySink(int choices = 1)
+      : tokens(static_cast<std::size_t>(choices)), routed(tokens.size()) {
     reasons.resize(tokens.size());
   }
 
@@ -495,6 +541,9 @@ class MemorySink final : public EventSink {
   std::int64_t first_scored = 0;  // token of the prompt
   std::vector<float> scores;      // of prompt tokens from there on
   std::vector<float> named;       // of the tokens that are named for these
+  std::optional<std::int64_t> routed_from;  // the first position with experts
+  std::vector<std::uint8_t> routed_prompt;
+  std::vector<std::vector<std::uint8_t>> routed;  // by choice
   std::vector<std::optional<FinishReason>> reasons;
   std::optional<Usage> usage;
   std::optional<Error> error;
@@ -518,6 +567,15 @@ class MemorySink final : public EventSink {
     scores.insert(scores.end(), event.logprobs.begin(), event.logprobs.end());
     named.insert(named.end(), event.named.begin(), event.named.end());
   }
+  void keep(const RoutedExpertsEvent& event) {
+    std::vector<std::uint8_t>& ids =
+        event.choice ? routed[static_cast<std::size_t>(*event.choice)] : routed_prompt;
+    const std::size_t before = routed_prompt.size() + (event.choice ? ids.size() : 0);
+    if (!routed_from) routed_from = event.first;
+    MOTLEY_CHECK(event.first == *routed_from + static_cast<std::int64_t>(before / routed_bytes),
+                 "experts come in order, each once");
+    ids.insert(ids.end(), event.ids.begin(), event.ids.end());
+  }
   void keep(const TokenEvent& event) {
     MOTLEY_CHECK(!reasons[static_cast<std::size_t>(event.choice)], "no token behind the end");
     tokens[static_cast<std::size_t>(event.choice)].push_back(event.id);
@@ -538,7 +596,8 @@ struct WorldOptions {
                              .sequence_tokens = 256,
                              .pages = 128,
                              .page_tokens = 4,
-                             .vocabulary = 97};
+                             .vocabulary = 97,
+                             .routed_experts = fake_routing};
   std::uint64_t adapter_pages = 8;
   bool prefix_cache = true;
   std::int64_t snapshot_interval = 4096;

@@ -133,6 +133,18 @@ Result<void> validate_sampling(const Request& request, const RequestBounds& boun
   return {};
 }
 
+Result<void> validate_routed(const Request& request, const RequestBounds& bounds) {
+  if (!request.routed_experts_from) return {};
+  if (!bounds.routed_experts)
+    return Error(ErrorCode::unsupported, "the experts of tokens are not kept", "routed_experts",
+                 "start the server with --enable-return-routed-experts");
+  const auto length = static_cast<std::int64_t>(request.tokens.size());
+  if (*request.routed_experts_from >= 0 && *request.routed_experts_from <= length) return {};
+  return refused("routed_experts_prompt_start",
+                 cat(*request.routed_experts_from, " is out of range"),
+                 cat("use a number from 0 to ", length, ", the tokens of the prompt"));
+}
+
 }  // namespace
 
 Result<void> validate(const Request& request, const RequestBounds& bounds) {
@@ -149,6 +161,7 @@ Result<void> validate(const Request& request, const RequestBounds& bounds) {
   MOTLEY_TRY_VOID(validate_prompt(request, bounds));
   MOTLEY_TRY_VOID(validate_scores(request, bounds));
   MOTLEY_TRY_VOID(validate_adapters(request));
+  MOTLEY_TRY_VOID(validate_routed(request, bounds));
   return validate_sampling(request, bounds);
 }
 

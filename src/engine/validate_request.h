@@ -11,6 +11,7 @@ struct RequestBounds {
   std::int64_t vocabulary = 0;
   std::int64_t sequence_tokens = 0;  // of the longest sequence that can run
   std::int64_t prompt_top = max_top_logprobs;
+  bool routed_experts = false;  // the executor keeps them
 };
 
 // An error names the first field that is out of range.

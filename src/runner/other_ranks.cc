@@ -86,6 +86,7 @@ Result<std::vector<lora::Pool*>> OtherRanks::make_host_pools(const lora::Pool::O
 
 Result<void> OtherRanks::make_runners(Runner::Options options) {
   options.others = nullptr;
+  options.keep_choices = false;  // all choose the same
   for (Parts& parts : parts_) {
     parts.runner.reset();  // its memory first
     options.adapters = parts.pool.get();

@@ -72,12 +72,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
   if (runner->on_gpu() && model.ranks() != nullptr) {
     MOTLEY_TRY(runner->passed_, device.create_event());
   }
-  if (options.keep_choices && config.has_experts()) {
-    const tensor::Shape shape{config.layers, options.max_rows, config.moe.router.top_k};
-    MOTLEY_TRY(runner->choices_memory_,
-               device.allocate(static_cast<std::size_t>(shape.elements()) * sizeof(std::int32_t)));
-    runner->choices_ = runner->choices_memory_.view(DType::i32, shape);
-  }
+  if (options.keep_choices && config.has_experts()) MOTLEY_TRY_VOID(runner->make_choices());
   if (runner->on_gpu() && options.adapters != nullptr) {
     MOTLEY_TRY(runner->table_, lora::StepTable::create(device, *options.adapters,
                                                        {.rows = static_cast<int>(options.max_rows),
@@ -111,6 +106,23 @@ Runner::Runner(const model::Model& model, tensor::Device& device, const Options&
       workspace_(std::move(workspace)),
       arena_(std::move(memory)) {
   if (on_gpu()) mix_limits_ = delta_limits(options);
+}
+
+Result<void> Runner::make_choices() {
+  const model::Config& config = model_->config();
+  const tensor::Shape shape{config.layers, options_.max_rows, config.moe.router.top_k};
+  MOTLEY_TRY(choices_memory_,
+             device_->allocate(static_cast<std::size_t>(shape.elements()) * sizeof(std::int32_t)));
+  return {};
+}
+
+// Without gaps, so that the choices of a step are one copy. A graph was captured with as many rows,
+// so with the same addresses.
+void Runner::view_choices() {
+  if (choices_memory_.size() == 0) return;
+  const model::Config& config = model_->config();
+  choices_ = choices_memory_.view(DType::i32,
+                                  {config.layers, layout_.rows(), config.moe.router.top_k});
 }
 
 Result<void> Runner::make_pages() {
@@ -480,6 +492,7 @@ Result<Runner::Trace> Runner::trace(std::span<const Chunk> chunks) {
 }
 
 void Runner::launch_forward(const model::HiddenStates& hidden) {
+  view_choices();
   // Each rank chooses by itself between a graph and launches, and its sites may be fewer than
   // others': a step that a graph may serve gathers nothing.
   workspace_.shared_shrinks = layout_.decodes() ? ops::SharedShrinks{} : shared_shrinks_;
@@ -498,7 +511,7 @@ void Runner::launch_forward(const model::HiddenStates& hidden) {
                            .mixes = mixes(layout_.labels()),
                            .parts = layout_.parts(),
                            .position_begin = layout_.position_begin(),
-                           .choices = options_.keep_choices ? &choices_ : nullptr};
+                           .choices = choices_memory_.size() == 0 ? nullptr : &choices_};
   model_->forward(batch, workspace_, stream_->handle(), hidden);
 }
 
@@ -521,6 +534,7 @@ Result<Tensor> Runner::decode(const std::optional<GraphKey>& key) {
       key ? find_graph(*key, adapted_ ? table_->own_sites() : foreseen()) : nullptr;
   if (captured != nullptr) {
     MOTLEY_TRY_VOID(captured->graph->launch(*stream_));
+    view_choices();
     ++graph_launches_;
     return memory.logits;
   }

@@ -142,9 +142,11 @@ class Runner {
   // Call when no step follows for now: adapters of the last one can then be unloaded.
   Result<void> release_adapters();
 
-  // [layers, max_rows, top_k] in i32, in device memory: the experts that the rows of the last step
-  // chose. Valid after its work. Only with keep_choices, and only for layers with experts.
+  // [layers, rows, top_k] in i32, in device memory: the experts that the rows of the last step
+  // chose, those of padding last. Valid after its work, and before that in the order of the stream.
+  // Only with keep_choices, and only for layers with experts.
   const tensor::Tensor& choices() const { return choices_; }
+  const model::Config& config() const { return model_->config(); }
 
   // The number of captured steps, and of steps that ran as a graph.
   std::size_t graphs() const { return graphs_.size(); }
@@ -190,6 +192,10 @@ class Runner {
   void trace_other(std::string_view name, FunctionRef<void()> work);
   bool on_gpu() const { return device_->id().kind == tensor::DeviceKind::cuda; }
   lora::RowMixes mixes(const std::int32_t* labels) const;
+  // Allocates what keeps the choices of a step's rows.
+  Result<void> make_choices();
+  // Makes choices() that of the step as laid out.
+  void view_choices();
   // Allocates KV memory, after everything else.
   Result<void> make_pages();
   // Rows of the largest step of single tokens that is padded to a graph's size; 0: none is padded.

@@ -163,7 +163,7 @@ class Generation {
 
   // Charges what is kept of the answer beyond the charge at acceptance.
   void charge_kept() {
-    const std::size_t kept = plan_.reply->kept_bytes();
+    const std::size_t kept = plan_.reply->kept_bytes() + transcript_.routed().kept_bytes();
     if (kept <= charged_) return;
     const std::size_t more = std::max(kept - charged_, share_step_bytes);
     if (const auto fits = check_kept(more); !fits.ok()) return cut(fits.error());

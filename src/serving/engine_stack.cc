@@ -166,6 +166,9 @@ Result<void> EngineStack::make_host_pools(const EngineSettings& settings,
 
 Result<void> EngineStack::make_runner(const EngineSettings& settings,
                                       const tensor::MemoryInfo& memory) {
+  if (settings.routed_experts && !model_->config().has_experts())
+    return Error(ErrorCode::unsupported, "the model has no experts",
+                 "--enable-return-routed-experts", "leave the option out");
   const ModelSizes sizes = sizes_of(*model_);
   MOTLEY_TRY(const StepPlan plan, plan_steps(machine(settings.compute),
                                              {.total = memory.total,
@@ -185,6 +188,7 @@ Result<void> EngineStack::make_runner(const EngineSettings& settings,
                                   .snapshots = plan.snapshots,
                                   .host_snapshots = host_snapshots,
                                   .adapters = pool_.get(),
+                                  .keep_choices = settings.routed_experts,
                                   .graphs = settings.compute.graphs,
                                   .capture_in_steps = false};
   if (plan.logit_rows) options.logit_rows = *plan.logit_rows;

@@ -25,6 +25,7 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                 .max_tokens = options.max_tokens,
                                 .pages = options.pages,
                                 .logit_rows = on_gpu ? options.max_sequences : 16,
+                                .keep_choices = options.routed_experts,
                                 .graphs = options.graphs,
                                 .capture_in_steps = !options.warm};
   if (golden.model().keeps_states()) {

@@ -26,6 +26,7 @@ class Answer final : public engine::EventSink {
   explicit Answer(int choices = 1)
       : tokens(static_cast<std::size_t>(choices)),
         logprobs(tokens.size()),
+        routed(tokens.size()),
         reasons(tokens.size()) {}
 
   void take(engine::Event event) override {
@@ -46,6 +47,8 @@ class Answer final : public engine::EventSink {
   // Read once it is closed.
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<std::vector<float>> logprobs;
+  std::vector<std::uint8_t> routed_prompt;
+  std::vector<std::vector<std::uint8_t>> routed;  // of each choice's own tokens
   std::vector<std::optional<engine::FinishReason>> reasons;
   std::vector<float> prompt_logprobs;
   std::int64_t cached_tokens = 0;
@@ -56,6 +59,11 @@ class Answer final : public engine::EventSink {
   void keep(const engine::VersionEvent&) {}
   void keep(const engine::PromptEvent& event) {
     prompt_logprobs.insert(prompt_logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+  }
+  void keep(const engine::RoutedExpertsEvent& event) {
+    std::vector<std::uint8_t>& ids =
+        event.choice ? routed[static_cast<std::size_t>(*event.choice)] : routed_prompt;
+    ids.insert(ids.end(), event.ids.begin(), event.ids.end());
   }
   void keep(const engine::TokenEvent& event) {
     const auto choice = static_cast<std::size_t>(event.choice);
@@ -91,6 +99,7 @@ class GoldenEngine {
     bool warm = false;
     // Adapters that leave the pool are kept in the host's memory; nothing: on a GPU.
     std::optional<bool> host_tier = {};
+    bool routed_experts = false;  // are kept for requests that ask
   };
 
   GoldenEngine(score_tests::GoldenModel& golden, const Options& options);

@@ -40,6 +40,7 @@ class ReservedSink final : public EventSink {
 
   std::vector<std::vector<std::int32_t>> tokens;
   std::int64_t scored = 0;
+  std::size_t routed = 0;
   int choices_finished = 0;
   std::optional<Error> error;
 
@@ -50,6 +51,7 @@ class ReservedSink final : public EventSink {
     EXPECT_EQ(event.first, scored + 1);
     scored += static_cast<std::int64_t>(event.logprobs.size());
   }
+  void keep(const RoutedExpertsEvent& event) { routed += event.ids.size(); }
   void keep(const TokenEvent& event) {
     tokens[static_cast<std::size_t>(event.choice)].push_back(event.id);
   }
@@ -88,6 +90,8 @@ std::vector<Asked> requests_of_every_kind() {
       ask_for({.tokens = prompt(13, 3), .adapters = {{"a", 0.5F}, {"b", 2}}, .max_tokens = 9}));
   all.push_back(ask_for({.tokens = prompt(11, 4), .max_tokens = 6, .prompt_logprobs = true}));
   all.push_back(ask_for({.tokens = prompt(9, 1), .max_tokens = 11, .priority = 1}));
+  all.push_back(
+      ask_for({.tokens = prompt(14, 6), .max_tokens = 8, .choices = 2, .routed_experts_from = 5}));
   all.push_back(ask_for({.tokens = prompt(40, 5), .adapters = {{"c", 1}}, .max_tokens = 20}));
   return all;
 }
@@ -97,7 +101,8 @@ constexpr WorldOptions little_room = {.limits = {.rows = 24,
                                                  .sequence_tokens = 96,
                                                  .pages = 24,
                                                  .page_tokens = 4,
-                                                 .vocabulary = 97},
+                                                 .vocabulary = 97,
+                                                 .routed_experts = fake_routing},
                                       .adapter_pages = 3};
 
 // Where it is spared its own allocations don't fail, so that what fails is the scheduler's.

@@ -31,6 +31,7 @@ struct Field {
   // At most this many times what the field allocates here is charged for it. The engine's part and
   // upper bounds of texts are in it.
   double max_factor = 8;
+  bool routed = false;  // the server keeps experts
 };
 
 std::ostream& operator<<(std::ostream& out, const Field& field) { return out << field.name; }
@@ -64,9 +65,10 @@ class Charges : public testing::TestWithParam<Field> {
         cat(R"({"model": "base", )", field.fixed, ", ", field.body(amount), "}");
     const json::Value body = json::parse(text, "body").value();
     const std::int64_t before = live_bytes();
-    auto planned = field.chat      ? planner_.chat(body)
-                   : field.numbers ? planner_.tokens(body)
-                                   : planner_.completion(body);
+    const GenerationPlanner& planner = field.routed ? routing_planner_ : planner_;
+    auto planned = field.chat      ? planner.chat(body)
+                   : field.numbers ? planner.tokens(body)
+                                   : planner.completion(body);
     if (!planned.ok()) {
       ADD_FAILURE() << planned.error().message();
       return {};
@@ -94,8 +96,17 @@ class Charges : public testing::TestWithParam<Field> {
       const std::vector<engine::TopLogprob> top(width, {.token = 100, .logprob = -1});
       transcript.take({.request = prompt, .event = engine::StartEvent{.prompt_tokens = tokens}});
       if (request.prompt_logprobs && tokens > 1) transcript.take(scores(prompt, request));
+      const auto route = [&](std::optional<int> choice, std::int64_t count) {
+        if (!request.routed_experts_from) return;
+        const auto bytes = static_cast<std::size_t>(count) * routed_sizes.bytes_of_token();
+        transcript.take({.request = prompt,
+                         .event = engine::RoutedExpertsEvent{
+                             .choice = choice, .ids = std::vector<std::uint8_t>(bytes)}});
+      };
+      for (std::int64_t i = 0; i < tokens; i += 500) route({}, std::min<std::int64_t>(500, tokens - i));
       for (int choice = 0; choice < request.choices; ++choice) {
         for (std::int64_t i = 0; i < request.max_tokens; ++i) {
+          if (i > 0) route(choice, 1);
           keep(plan, transcript,
                {prompt, engine::TokenEvent{.choice = choice,
                                            .id = 100 + static_cast<std::int32_t>(i % 50),
@@ -135,6 +146,14 @@ class Charges : public testing::TestWithParam<Field> {
                              {.base = "base",
                               .vocabulary = text_.tokenizer().size(),
                               .prompts = {.max_sequence_tokens = 8192}}};
+  // Its answers have the experts of their tokens.
+  static constexpr engine::RoutedExpertsSizes routed_sizes{
+      .layers = 20, .top_k = 8, .experts = 300};
+  GenerationPlanner routing_planner_{text_,
+                                     {.base = "base",
+                                      .vocabulary = text_.tokenizer().size(),
+                                      .prompts = {.max_sequence_tokens = 8192},
+                                      .routed_experts = routed_sizes}};
 };
 
 TEST_P(Charges, CoverWhatAFieldAllocates) {
@@ -230,6 +249,15 @@ std::vector<Field> fields() {
            },
        .small = 2,
        .large = 8000},
+      {.name = "RoutedExperts",
+       .fixed = R"("n": 4)",
+       .body = [=](int n) { return cat(prompt, ", \"max_tokens\": ", n); },
+       .large = 4000,
+       .routed = true},
+      {.name = "RoutedExpertsOfPrompts",
+       .body = [](int n) { return cat("\"prompt\": [", ids(n), "]"); },
+       .large = 8000,
+       .routed = true},
       {.name = "TokenIds",
        .fixed = R"("n": 8)",
        .body =

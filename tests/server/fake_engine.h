@@ -239,6 +239,12 @@ class FakeEngine : public engine::Engine {
     return stats;
   }
   std::int64_t max_sequence_tokens() const override { return 1000; }
+  engine::RoutedExpertsSizes routed_experts() const override { return routed_sizes; }
+  static constexpr engine::RoutedExpertsSizes routed_sizes{.layers = 2, .top_k = 3, .experts = 64};
+  // All of a token's experts have this number.
+  static std::uint8_t routed_at(std::int64_t position) {
+    return static_cast<std::uint8_t>(position % 61);
+  }
   // The server never ends its engine.
   void shutdown(Drain) override {}
   Result<void> health() const override { return {}; }
@@ -289,6 +295,11 @@ class FakeEngine : public engine::Engine {
       news.push_back([start](auto& sink) { sink.take(start); });
       if (request.prompt_logprobs)
         news.push_back([&request](auto& sink) { score_prompt(request, sink); });
+      if (request.routed_experts_from)
+        news.push_back([&request](auto& sink) {
+          const std::int64_t end = std::ssize(request.tokens) - (request.max_tokens == 0 ? 1 : 0);
+          route(sink, {}, *request.routed_experts_from, end);
+        });
     }
     bool all_ended = true;
     for (std::size_t i = 0; i < running.done.size(); ++i) {
@@ -311,6 +322,11 @@ class FakeEngine : public engine::Engine {
       } else if (choice.said < hold_after_) {
         const std::int32_t id = running.said[choice.said];
         const float logprob = -static_cast<float>(choice.said + 1) / 8;
+        const std::int64_t computed =
+            std::ssize(request.tokens) + static_cast<std::int64_t>(choice.said);
+        if (request.routed_experts_from && choice.said > 0)
+          news.push_back(
+              [number, computed](auto& sink) { route(sink, number, computed - 1, computed); });
         ++choice.said;
         news.push_back([number, id, logprob, &request](auto& sink) {
           const std::vector<engine::TopLogprob> top(
@@ -339,6 +355,15 @@ class FakeEngine : public engine::Engine {
       running.sink.reset();
     }
     return true;
+  }
+
+  // The experts of the tokens at these positions.
+  static void route(engine::EventSink& sink, std::optional<int> choice, std::int64_t first,
+                    std::int64_t end) {
+    engine::RoutedExpertsEvent event{.choice = choice, .first = first};
+    for (; first < end; ++first)
+      event.ids.insert(event.ids.end(), routed_sizes.bytes_of_token(), routed_at(first));
+    sink.take(std::move(event));
   }
 
   static void score_prompt(const engine::Request& request, engine::EventSink& sink) {

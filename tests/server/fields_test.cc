@@ -92,6 +92,8 @@ Fields other_fields() {
       {"prompt_logprob_start", {"-1", {{"prompt_logprobs", "0"}}, "0"}},
       {"prompt_logprob_token_ids",
        {"[[7]]", {{"prompt_logprobs", "0"}, {"prompt_logprob_start", "-1"}}}},
+      {"return_routed_experts", {"false", {}, "true"}},
+      {"routed_experts_prompt_start", {"1", {}, "0"}},
       {"return_tokens_as_token_ids",
        {"true", {{"logprobs", "true"}}, "false", {}, Body{{"logprobs", "1"}}}},
       {"skip_special_tokens", {"false", {}, "true"}},
@@ -226,7 +228,7 @@ class FieldsOfTheGuide : public testing::Test {
     return text;
   }
 
-  TestServer server_{{.tokenizer = llama_tokenizer(), .request_templates = true}};
+  TestServer server_{{.tokenizer = llama_tokenizer(), .request_templates = true, .routed_experts = true}};
 };
 
 TEST_F(FieldsOfTheGuide, AreThoseOfThisTest) {

@@ -72,6 +72,7 @@ struct TestServerOptions {
   std::int64_t max_sequence_tokens = 1000;
   bool strict_fields = false;
   bool request_templates = false;
+  bool routed_experts = false;  // those of the fake engine
   engine::Engine* engine = nullptr;  // in place of the fake one
   // Adapters' names and the templates of their own.
   std::vector<std::pair<std::string, std::string>> adapter_templates = {};
@@ -116,6 +117,9 @@ class TestServer {
                                                  .forms = options.forms},
                                      .strict_fields = options.strict_fields,
                                      .request_templates = options.request_templates,
+                                     .routed_experts = options.routed_experts
+                                                           ? FakeEngine::routed_sizes
+                                                           : engine::RoutedExpertsSizes{},
                                      .private_prefixes = options.private_prefixes},
                          .keys = options.holders.empty()
                                      ? ApiKeys(options.keys)

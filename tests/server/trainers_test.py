@@ -4,6 +4,8 @@ MODEL is models/demo. The calls are those of TRL 1.16.0 (pause?mode=keep, load, 
 a reset with a JSON body) and prime-rl (the base's name).
 """
 
+import ast
+import base64
 import json
 import signal
 import sys
@@ -132,6 +134,37 @@ class Trainers(unittest.TestCase):
             server.wait_for_line("serve.keys_read")
             self.assertEqual(server.ask("/resume", "", headers=root)[0], 401)
             self.post(server, "/resume", headers={"X-Api-Key": "next"})
+
+    def experts(self, choice: dict) -> tuple[str, tuple[int, ...], bytes]:
+        """Type, sizes and numbers of the .npy file."""
+        data = base64.b64decode(choice["routed_experts"], validate=True)
+        self.assertEqual(data[:8], b"\x93NUMPY\x01\x00")
+        end = 10 + int.from_bytes(data[8:10], "little")
+        head = ast.literal_eval(data[10:end].decode())
+        self.assertFalse(head["fortran_order"])
+        return head["descr"], head["shape"], data[end:]
+
+    def test_answers_have_the_experts_of_their_tokens(self):
+        config = json.loads((MODEL / "config.json").read_text())
+        layers, width = config["num_hidden_layers"], config["num_experts_per_tok"]
+        server = self.start("--enable-return-routed-experts", "--max-batch-tokens", "64")
+        body = {"prompt": "once upon a time there was", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+        answer = self.post(server, "/v1/completions", body | {"n": 2})
+        tokens = answer["usage"]["prompt_tokens"] + 12
+        descr, shape, whole = self.experts(answer["choices"][0])
+        self.assertEqual((descr, shape), ("|u1", (tokens - 1, layers, width)))
+        self.assertEqual(len(whole), (tokens - 1) * layers * width)
+        for at in range(0, len(whole), width):
+            self.assertEqual(len(set(whole[at : at + width])), width, "different experts of a token")
+        self.assertEqual(self.experts(answer["choices"][1]), (descr, shape, whole))
+        later = self.post(server, "/v1/completions", body | {"routed_experts_prompt_start": 3})["choices"][0]
+        self.assertEqual(self.experts(later), (descr, (tokens - 4, layers, width), whole[3 * layers * width :]))
+        adapted = self.post(server, "/v1/completions", body | {"return_routed_experts": False})
+        self.assertNotIn("routed_experts", adapted["choices"][0])
+        plain = self.start()
+        status, text, _ = plain.ask("/v1/completions", body | {"return_routed_experts": True})
+        self.assertEqual(status, 400)
+        self.assertIn("--enable-return-routed-experts", text)
 
     def test_a_bad_file_of_admin_keys_ends_the_start(self):
         with tempfile.NamedTemporaryFile("w") as empty:

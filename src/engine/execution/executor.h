@@ -5,7 +5,9 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "engine/execution/routed_rows.h"
 #include "engine/requests/events.h"
+#include "engine/requests/routed_experts.h"
 #include "engine/sampling/sampler.h"
 #include "lora/apply/batch.h"
 #include "lora/site_set.h"
@@ -45,6 +47,10 @@ struct ChunkOutput {
   std::span<const TopLogprob> logprobs_top = {};  // [scored, top]
   std::span<const float> logprobs_named = {};     // as `named`; minus infinity for none
   bool scores_finite = true;                      // false: a logit for these has overflowed
+  // Whether the experts of the chunk's tokens are requested. The result is valid until the next
+  // step.
+  bool asks_routed = false;
+  RoutedRows routed = {};
 
   bool scores(std::size_t token) const {
     return token >= first_scored && token - first_scored < scored.size();
@@ -79,6 +85,7 @@ class Executor {
     // They allow refusing what takes() would refuse before adapters are loaded.
     int adapter_rank = 0;
     int mix_rank = 0;
+    RoutedExpertsSizes routed_experts = {};
   };
 
   virtual ~Executor() = default;

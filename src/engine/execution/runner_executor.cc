@@ -29,6 +29,14 @@ class Unwinding {
   int before_ = std::uncaught_exceptions();
 };
 
+RoutedExpertsSizes routed_sizes(const runner::Runner& runner) {
+  const model::Config& config = runner.config();
+  if (!runner.options().keep_choices || !config.has_experts()) return {};
+  return {.layers = static_cast<int>(config.layers),
+          .top_k = config.moe.router.top_k,
+          .experts = config.moe.router.experts};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RunnerExecutor>> RunnerExecutor::create(runner::Runner& runner,
@@ -49,17 +57,25 @@ Result<std::unique_ptr<RunnerExecutor>> RunnerExecutor::create(runner::Runner& r
   const std::int64_t scratch =
       ops::sample_scratch_bytes(runner.context(), steps.logit_rows, vocabulary);
   MOTLEY_TRY(tensor::Buffer memory, runner.device().allocate(static_cast<std::size_t>(scratch)));
-  return std::unique_ptr<RunnerExecutor>(new RunnerExecutor(runner, vocabulary, std::move(scores),
-                                                            std::move(sampling),
-                                                            tensor::Arena(std::move(memory))));
+  std::unique_ptr<RoutedRowsReader> routed;
+  if (const RoutedExpertsSizes sizes = routed_sizes(runner); sizes.kept()) {
+    MOTLEY_TRY(routed, RoutedRowsReader::create(runner.device(), {.sizes = sizes,
+                                                           .has_experts = runner.config().moe_layers,
+                                                           .rows = steps.max_rows}));
+  }
+  return std::unique_ptr<RunnerExecutor>(
+      new RunnerExecutor(runner, vocabulary, std::move(scores), std::move(routed),
+                         std::move(sampling), tensor::Arena(std::move(memory))));
 }
 
 RunnerExecutor::RunnerExecutor(runner::Runner& runner, std::int64_t vocabulary,
                                std::unique_ptr<PromptScores> scores,
+                               std::unique_ptr<RoutedRowsReader> routed,
                                std::unique_ptr<SamplingBatch> sampling, tensor::Arena scratch)
     : runner_(&runner),
       vocabulary_(vocabulary),
       scores_(std::move(scores)),
+      routed_(std::move(routed)),
       sampling_(std::move(sampling)),
       scratch_(std::move(scratch)) {
   const auto sequences = static_cast<std::size_t>(runner.options().max_sequences);
@@ -82,7 +98,8 @@ Executor::Limits RunnerExecutor::limits() const {
           .snapshots = runner_->states().places(),
           .host_snapshots = runner_->states().host_places(),
           .adapter_rank = mixes ? mixes->rank : 0,
-          .mix_rank = mixes ? mixes->rank_sum : 0};
+          .mix_rank = mixes ? mixes->rank_sum : 0,
+          .routed_experts = routed_ == nullptr ? RoutedExpertsSizes{} : routed_->sizes()};
 }
 
 Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
@@ -108,6 +125,7 @@ Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
   };
   MOTLEY_TRY_VOID(runner_->step(chunks, sink));
   if (!draws_.empty()) MOTLEY_TRY_VOID(sampling_->collect(runner_->stream()));
+  MOTLEY_TRY_VOID(launch_routed());
   if (queues) {
     meanwhile();
     const TimePoint queued = clock_.now();
@@ -124,8 +142,22 @@ Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
       last_wait_ = clock_.now() - queued;
     }
   }
+  answer_routed();
   answer_draws();
   return {};
+}
+
+Result<void> RunnerExecutor::launch_routed() {
+  if (std::ranges::none_of(outputs_, &ChunkOutput::asks_routed)) return {};
+  return routed_->queue(runner_->choices(), runner_->stream());
+}
+
+void RunnerExecutor::answer_routed() {
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+    if (outputs_[i].asks_routed) outputs_[i].routed = routed_->from(row);
+    row += std::ssize(chunks_[i].tokens);
+  }
 }
 
 Result<bool> RunnerExecutor::capture_meanwhile() {

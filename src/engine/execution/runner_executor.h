@@ -56,13 +56,16 @@ class RunnerExecutor final : public Executor {
 
  private:
   RunnerExecutor(runner::Runner& runner, std::int64_t vocabulary,
-                 std::unique_ptr<PromptScores> scores, std::unique_ptr<SamplingBatch> sampling,
-                 tensor::Arena scratch);
+                 std::unique_ptr<PromptScores> scores, std::unique_ptr<RoutedRowsReader> routed,
+                 std::unique_ptr<SamplingBatch> sampling, tensor::Arena scratch);
 
   // Reads prompts' scores from the logits of these rows, and launches their draws.
   Result<void> read(const tensor::Tensor& logits, std::span<const runner::LogitRow> rows);
   // Launches the draws of states_, one for each row of logits from `first` on.
   Result<void> launch_sampling(const tensor::Tensor& logits, std::size_t first);
+  // Queues the copy of the experts that the step's rows chose, if some are requested.
+  Result<void> launch_routed();
+  void answer_routed();
   void answer_draws();
   // Captures a step while the GPU computes this one, if that takes long enough to hide it. Whether
   // there was a step to capture.
@@ -71,6 +74,7 @@ class RunnerExecutor final : public Executor {
   runner::Runner* runner_;
   std::int64_t vocabulary_;
   std::unique_ptr<PromptScores> scores_;
+  std::unique_ptr<RoutedRowsReader> routed_;  // null: choices are not kept
   std::unique_ptr<SamplingBatch> sampling_;
   tensor::Arena scratch_;  // for the draws of one piece
   SteadyClock clock_;

@@ -14,6 +14,8 @@ std::size_t bytes_of(const EventQueue::Entry& entry) {
   if (const auto* const scores = std::get_if<PromptEvent>(&entry.event))
     bytes += scores->logprobs.size() * sizeof(float) + scores->ranks.size() * sizeof(std::int32_t) +
              scores->top.size() * sizeof(TopLogprob);
+  if (const auto* const routed = std::get_if<RoutedExpertsEvent>(&entry.event))
+    bytes += routed->ids.size();
   return bytes;
 }
 

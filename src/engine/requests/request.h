@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,9 @@ struct Request {
   std::int64_t prompt_first = 1;
   int prompt_top = 0;
   NamedTokens prompt_named = {};
+  // The experts of the tokens from this position on, at most the prompt's end. Nothing: of none.
+  // Tokens after it are not found in the prefix cache, which has no experts.
+  std::optional<std::int64_t> routed_experts_from = {};
 
   // The tokens that end a choice of this request, ascending.
   std::vector<std::int32_t> choice_ends() const {

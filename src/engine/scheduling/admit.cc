@@ -74,9 +74,7 @@ Result<bool> Scheduler::begins(WaitingSequence& waiting, bool& room, TimePoint n
 }
 
 Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
-  const Sequence& sequence = waiting.sequence;
-  const KvPages::Match match =
-      pages_.match(key_of(waiting), sequence.job->reusable(sequence.tokens));
+  const KvPages::Match match = pages_.match(key_of(waiting), waiting.sequence.findable());
   return shortage({.pages = pages_.pages_for(waiting.sequence.length()),
                    .found = match.pages,
                    .idle = match.idle},
@@ -194,9 +192,10 @@ std::unique_ptr<RunningSequence> Scheduler::make_running(WaitingSequence waiting
   SequencePages::Adopted adopted;
   std::uint64_t loading = 0;
   // Where all tokens are scored, none is looked up.
-  if (const std::span<const std::int32_t> reusable = job.reusable(tokens); reusable.size() > 1) {
-    adopted = pages.adopt(reusable);
-    counts_.count_prefix(job, reusable.size(), adopted);
+  if (const std::span<const std::int32_t> findable = waiting.sequence.findable();
+      findable.size() > 1) {
+    adopted = pages.adopt(findable);
+    counts_.count_prefix(job, findable.size(), adopted);
     if (slot && adopted.tokens > 0) loading = states_.restore(adopted, slot);
     if (loading > 0) ++counts_.all().snapshot_loads;
   }

@@ -40,8 +40,8 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
       waiting_({.adapter_patience = options.adapter_patience, .sequences = limits_.sequences}),
       running_(pages_, {.sequences = limits_.sequences, .longest = longest()}),
       plan_({.rows = limits_.rows, .sequences = limits_.sequences}),
-      // For each: a token, the end of its choice, and the end of its request.
-      outbox_(3 * static_cast<std::size_t>(limits_.sequences)),
+      // For each: experts, a token, the end of its choice, and the end of its request.
+      outbox_(4 * static_cast<std::size_t>(limits_.sequences)),
       counts_(&residency_, store->ranks()) {
   MOTLEY_CHECK(limits_.sequences > 0 && limits_.sequences <= limits_.rows,
                "a step has a row for every sequence");
@@ -90,6 +90,7 @@ Result<void> Scheduler::enter(Arrival arrival) {
                     .choices = job->request.choices,
                     .forked = job->request.choices == 1,
                     .tokens = job->request.tokens,
+                    .routed_to = job->request.routed_experts_from.value_or(0),
                     .sampler = std::move(arrival.sampler)};
   // Answers rarely use their full length: the vectors of longer ones grow.
   const std::int64_t expected = std::clamp<std::int64_t>(job->request.max_tokens, 0, 4096);

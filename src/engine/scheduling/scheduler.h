@@ -182,6 +182,7 @@ class Scheduler {
   void settle(const StepPlan::Part& part);
   // `length`: the tokens before the chunk.
   void deliver_scores(RunningSequence& running, std::int64_t length, const ChunkOutput& output);
+  void deliver_routed(RunningSequence& running, std::int64_t length, const ChunkOutput& output);
   void fork(RunningSequence& running, std::span<const Draw> draws,
             std::span<std::unique_ptr<Sampler>> samplers);
   void accept(RunningSequence& running, const Draw& draw);

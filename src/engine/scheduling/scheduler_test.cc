@@ -257,6 +257,79 @@ TEST(Scheduler, OutputIsCachedToo) {
   EXPECT_EQ(second->tokens[0], world.expected(next));
 }
 
+// What the sink has of a choice: experts of all tokens but the last.
+void expect_routed(const World& world, const Request& request, const MemorySink& sink, int choice) {
+  const auto at = static_cast<std::size_t>(choice);
+  std::vector<std::int32_t> tokens = request.tokens;
+  tokens.insert(tokens.end(), sink.tokens[at].begin(), sink.tokens[at].end());
+  tokens.pop_back();
+  std::vector<std::uint8_t> all = sink.routed_prompt;
+  all.insert(all.end(), sink.routed[at].begin(), sink.routed[at].end());
+  EXPECT_EQ(all, expected_routed(hash_of(world.key_of(request.adapters)), tokens,
+                                 *request.routed_experts_from));
+}
+
+TEST(Scheduler, ExpertsOfATokenComeOnceInOrder) {
+  World world({.limits = {.rows = 8,
+                          .sequences = 8,
+                          .sequence_tokens = 64,
+                          .pages = 20,
+                          .page_tokens = 4,
+                          .vocabulary = 97,
+                          .routed_experts = fake_routing}});
+  // In several pieces, and preempted in the middle of its prompt and of its answer.
+  Request request{.tokens = prompt(30), .max_tokens = 12, .routed_experts_from = 0};
+  const auto preempted = world.submit(request);
+  for (int step = 0; step < 3; ++step) EXPECT_TRUE(world.scheduler.step().ok());
+  world.scheduler.reset_prefix_cache(true);
+  for (int step = 0; step < 8; ++step) EXPECT_TRUE(world.scheduler.step().ok());
+  EXPECT_FALSE(preempted->tokens[0].empty());
+  world.scheduler.reset_prefix_cache(true);
+  world.run();
+  EXPECT_EQ(preempted->tokens[0], world.expected(request));
+  expect_routed(world, request, *preempted, 0);
+
+  // All choices share those of the prompt.
+  request.choices = 3;
+  const auto several = world.submit(request);
+  world.run();
+  for (int choice = 0; choice < 3; ++choice) expect_routed(world, request, *several, choice);
+  EXPECT_EQ(several->routed_prompt.size(), 30 * routed_bytes);
+
+  // A prompt alone has no last token of an answer either.
+  const auto alone =
+      world.submit({.tokens = prompt(30), .max_tokens = 0, .routed_experts_from = 10});
+  world.run();
+  EXPECT_EQ(alone->routed_prompt.size(), 19 * routed_bytes);
+  EXPECT_EQ(alone->routed_from, 10);
+}
+
+TEST(Scheduler, OnlyTokensBeforeTheFirstWithExpertsAreFoundInTheCache) {
+  World world;
+  world.submit({.tokens = prompt(30), .max_tokens = 2});
+  world.run();
+  const std::pair<std::int64_t, std::int64_t> found[] = {{0, 0}, {3, 0}, {16, 16}, {18, 16}, {30, 28}};
+  for (const auto& [from, cached] : found) {
+    const Request request{.tokens = prompt(30), .max_tokens = 3, .routed_experts_from = from};
+    const auto sink = world.submit(request);
+    world.run();
+    EXPECT_EQ(sink->start->cached_tokens, cached) << from;
+    expect_routed(world, request, *sink, 0);
+  }
+}
+
+TEST(Scheduler, AnAbortedAnswerHasTheExpertsOfItsTokens) {
+  World world;
+  const Request request{.tokens = prompt(10), .max_tokens = 50, .routed_experts_from = 0};
+  const auto sink = world.submit(request);
+  for (int step = 0; step < 5; ++step) EXPECT_TRUE(world.scheduler.step().ok());
+  world.scheduler.abort(world.last_id);
+  world.run();
+  EXPECT_EQ(sink->reasons[0], FinishReason::aborted);
+  EXPECT_EQ(sink->tokens[0].size(), 5);
+  expect_routed(world, request, *sink, 0);
+}
+
 TEST(Scheduler, PromptLogprobsComeOnceInOrder) {
   World world({.limits = {.rows = 8,
                           .sequences = 8,

@@ -92,6 +92,8 @@ class Soak {
       const auto length = static_cast<int>(request.tokens.size());
       request.prompt_first = chance(50) ? 1 : 1 + below(length);
     }
+    if (chance(15))
+      request.routed_experts_from = below(static_cast<int>(request.tokens.size()) + 1);
     std::set<int> chosen;
     for (int i = below(3); i > 0; --i) chosen.insert(below(adapters));
     for (const int i : chosen) request.adapters.push_back({cat("a", i), chance(70) ? 1.0F : 0.5F});
@@ -200,9 +202,28 @@ class Soak {
           live.request, key, choice, limits.vocabulary,
           longest_sequence(limits.sequence_tokens, limits.pages, limits.page_tokens));
       if (cancelled) expected.resize(std::min(expected.size(), tokens.size()));
-      return expected == tokens;
+      return expected == tokens && has_experts(live, hash_of(key), choice, cancelled);
     });
     EXPECT_TRUE(right) << "request " << live.id << ", choice " << choice;
+  }
+
+  // Of all tokens but the last one of the answer; of a cancelled request, of those it has come to.
+  static bool has_experts(const Live& live, std::uint64_t mix, int choice, bool cancelled) {
+    const MemorySink& sink = *live.sink;
+    const auto at = static_cast<std::size_t>(choice);
+    if (!live.request.routed_experts_from)
+      return sink.routed_prompt.empty() && sink.routed[at].empty();
+    std::vector<std::int32_t> tokens = live.request.tokens;
+    tokens.insert(tokens.end(), sink.tokens[at].begin(), sink.tokens[at].end());
+    tokens.pop_back();
+    std::vector<std::uint8_t> expected =
+        expected_routed(mix, tokens, *live.request.routed_experts_from);
+    std::vector<std::uint8_t> all = sink.routed_prompt;
+    all.insert(all.end(), sink.routed[at].begin(), sink.routed[at].end());
+    if (cancelled && sink.tokens[at].empty() && all.size() != expected.size())
+      expected = expected_routed(mix, live.request.tokens, *live.request.routed_experts_from);
+    if (cancelled && sink.tokens[at].empty()) expected.resize(std::min(expected.size(), all.size()));
+    return all == expected;
   }
 
   static WorldOptions options(std::int64_t snapshots, std::int64_t host_snapshots) {
@@ -214,7 +235,8 @@ class Soak {
                        .vocabulary = 97,
                        .state_slots = snapshots > 0 ? 5 : 0,
                        .snapshots = snapshots,
-                       .host_snapshots = host_snapshots},
+                       .host_snapshots = host_snapshots,
+                       .routed_experts = fake_routing},
             .adapter_pages = 4};
   }
 

@@ -207,6 +207,7 @@ void Scheduler::settle(const StepPlan::Part& part) {
   states_.settle(running, part.chunk, part.saves_state);
   if (prompt || rows > 1) counts_.of(job.request).prompt_tokens += rows;
   if (!output.scored.empty()) deliver_scores(running, part.chunk.length, output);
+  if (output.asks_routed) deliver_routed(running, part.chunk.length, output);
   if (running.remaining() > 0) return;
   if (job.request.max_tokens == 0) {
     for (int choice = 0; choice < job.request.choices; ++choice) {
@@ -260,6 +261,25 @@ void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
   job.sink->take(std::move(event));
 }
 
+// A sequence begins at most where it was delivered up to, so each chunk continues that; one that was
+// preempted computes some tokens again. All choices share the prompt's.
+void Scheduler::deliver_routed(RunningSequence& running, std::int64_t length,
+                               const ChunkOutput& output) {
+  Sequence& sequence = running.sequence;
+  Job& job = *sequence.job;
+  const std::int64_t first = sequence.routed_to;
+  std::int64_t end = running.computed;
+  if (job.request.max_tokens == 0) end = std::min(end, job.prompt_tokens() - 1);
+  if (first >= end) return;
+  RoutedExpertsEvent event{.first = first};
+  if (first >= job.prompt_tokens()) event.choice = sequence.choice;
+  const Result<void> kept = within_memory(
+      [&] { output.routed.append_to(event.ids, first - length, end - length); });
+  if (!kept.ok()) return jobs_.mark(job, kept.error());
+  sequence.routed_to = end;
+  outbox_.add(job.sink, std::move(event));
+}
+
 // The prompt of several choices is computed: each choice that has a draw becomes a sequence; those
 // for which the step had no place wait with the prompt.
 void Scheduler::fork(RunningSequence& running, std::span<const Draw> draws,
@@ -279,6 +299,7 @@ void Scheduler::fork(RunningSequence& running, std::span<const Draw> draws,
     Sequence sibling{.job = parent.job,
                      .choice = next_open(),
                      .tokens = parent.tokens,
+                     .routed_to = parent.routed_to,
                      .sampler = std::move(samplers[i])};
     sibling.tokens.reserve(parent.tokens.capacity());
     siblings.push_back(
@@ -298,6 +319,7 @@ void Scheduler::fork(RunningSequence& running, std::span<const Draw> draws,
                   .choices = end - choice,
                   .forked = false,
                   .tokens = parent.tokens,
+                  .routed_to = parent.routed_to,
                   .sampler = std::move(parent.sampler)};
     rest.tokens.reserve(parent.tokens.capacity());
     waiting_.add(make_waiting_place(),

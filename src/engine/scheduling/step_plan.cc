@@ -42,6 +42,8 @@ Result<void> StepPlan::add(RunningSequence& running, std::int64_t count) {
                      .mix = running.claim.mix()});
   ChunkOutput& output = outputs_.emplace_back();
   if (job.scoring()) add_scores(job.request, begin, rows, output);
+  output.asks_routed =
+      job.request.routed_experts_from && running.computed + count > sequence.routed_to;
   rows_left_ -= count;
   planned_.push_back({.running = &running, .first_draw = draws_.size()});
   if (count == running.remaining() && job.request.max_tokens > 0) return add_draws(running);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -51,11 +53,6 @@ struct Job {
 
   std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(request.tokens.size()); }
   bool scoring() const { return request.prompt_logprobs && scored < prompt_tokens(); }
-  // Of a sequence's tokens those that may be found in the prefix cache: a score needs the token
-  // before its own.
-  std::span<const std::int32_t> reusable(std::span<const std::int32_t> tokens) const {
-    return scoring() ? tokens.first(static_cast<std::size_t>(scored)) : tokens;
-  }
 };
 
 // The tokens of one choice; or, before the first draw, the prompt of several choices.
@@ -66,11 +63,23 @@ struct Sequence {
   bool forked = true;
   std::vector<std::int32_t> tokens;
   std::int64_t generated = 0;
+  // If the job asks for experts: the first token whose experts were not delivered.
+  std::int64_t routed_to = 0;
   std::unique_ptr<Sampler> sampler;  // before forking: the one from which those of the choices fork
   TimePoint last_token;
 
   Order order() const { return {job->request.priority, job->tag, job->id, choice}; }
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
+  // Its first tokens, those that may be found in the prefix cache: results of others are needed.
+  std::span<const std::int32_t> findable() const {
+    std::size_t most = tokens.size();
+    // A score needs the token before its own.
+    if (job->scoring()) most = std::min(most, static_cast<std::size_t>(job->scored));
+    // One more, because the last one is computed in any case.
+    if (job->request.routed_experts_from)
+      most = std::min(most, static_cast<std::size_t>(routed_to) + 1);
+    return std::span(tokens).first(most);
+  }
   // Choices of this sequence that have not been cancelled.
   int open() const {
     int count = 0;

@@ -57,7 +57,8 @@ ApiContext GenerationPlanner::context(const Asked& asked, serving::Notices& noti
           .is_adapter = options_.is_adapter,
           .default_adapter = options_.default_adapter ? options_.default_adapter() : std::string(),
           .strict_fields = options_.strict_fields,
-          .request_templates = options_.request_templates};
+          .request_templates = options_.request_templates,
+          .routed_experts = options_.routed_experts};
 }
 
 GenerationPlan GenerationPlanner::make_plan(

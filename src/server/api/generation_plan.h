@@ -60,6 +60,7 @@ class GenerationPlanner {
     std::function<std::string()> default_adapter = {};
     bool strict_fields = false;      // refuses unknown fields
     bool request_templates = false;  // conversations may bring their own template
+    engine::RoutedExpertsSizes routed_experts = {};  // that requests may ask for
     // Prompts share the prefix cache with those of the same client alone.
     bool private_prefixes = false;
     RequestLimits limits = {};  // of one request

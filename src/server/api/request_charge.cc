@@ -35,6 +35,16 @@ constexpr std::size_t number_entry_bytes = 112;
 // A number in base64, with its part of what stands around.
 constexpr std::size_t named_bytes = 6;
 
+// The experts of a token, in the base64 of an answer.
+std::size_t routed_sent(const GenerationFields& fields) {
+  const engine::RoutedExpertsSizes& sizes = fields.routed_experts;
+  return sizes.kept() ? (sizes.bytes_of_token() * 4 + 2) / 3 : 0;
+}
+// What is kept of them until the answer is sent.
+std::size_t routed_kept(const GenerationFields& fields) {
+  return fields.routed_experts.kept() ? growth * fields.routed_experts.bytes_of_token() : 0;
+}
+
 // JSON of a token's log-probabilities, and of an echoed prompt's.
 std::size_t scores_sent(const GenerationFields& fields, bool chat, bool numbers) {
   if (!fields.sampling.logprobs) return 0;
@@ -68,7 +78,7 @@ Tokens bytes_of_token(const GenerationFields& fields, const RequestSize& size) {
   bytes.kept = growth * (text_bytes + (numbers ? 24 : 0) + (sampling.logprobs ? top_bytes : 0) +
                          (sampling.ranks ? sizeof(std::int32_t) : 0));
   bytes.sent =
-      text_bytes + (with_ids ? id_bytes : 0) + scores_sent(fields, size.chat, size.numbers);
+      text_bytes + routed_sent(fields) + (with_ids ? id_bytes : 0) + scores_sent(fields, size.chat, size.numbers);
   return bytes;
 }
 
@@ -100,7 +110,7 @@ std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSiz
 // An upper bound of what is sent of the prompts for each choice; a chat's body has these lists
 // once.
 std::size_t prompt_sent(const GenerationFields& fields, const RequestSize& size) {
-  std::size_t token = 0;
+  std::size_t token = routed_sent(fields);
   std::size_t scored = 0;
   if (fields.tokens.return_ids) token += id_bytes;
   if (fields.prompt_top) {
@@ -123,6 +133,7 @@ std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
   if (fields.prompt_named.width > 0)
     list.push_back(cat("prompt_logprob_token_ids of ", fields.prompt_named.ids.size(), " ids"));
   if (fields.tokens.return_ids) list.emplace_back("return_token_ids");
+  if (fields.routed_experts.kept()) list.emplace_back("return_routed_experts");
   if (fields.max_tokens) list.push_back(cat("max_tokens ", *fields.max_tokens));
   if (!fields.stop.empty()) list.push_back(cat(fields.stop.size(), " of stop"));
   if (fields.sampling.grammar)
@@ -165,6 +176,7 @@ std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size)
   bytes += prompt_token_bytes * size.prompt_tokens + size.prompt_bytes + size.repeated_bytes;
   // One event holds all ids of a prompt.
   if (fields.tokens.return_ids && fields.stream) bytes += growth * id_bytes * size.prompt_tokens;
+  bytes += size.prompt_tokens * routed_kept(fields);
   return bytes + prompt_scores_bytes(fields, size);
 }
 
@@ -179,7 +191,8 @@ RequestCharge charge_for(const GenerationFields& fields, const RequestSize& size
   const auto all = fields.max_tokens
                        ? static_cast<std::size_t>(std::min(*fields.max_tokens, size.room_tokens))
                        : first;
-  const std::size_t kept = fields.stream && !size.response ? 0 : token.kept;
+  const std::size_t kept =
+      (fields.stream && !size.response ? 0 : token.kept) + routed_kept(fields);
   const bool repeats = fields.stream && size.response;
 
   RequestCharge charge;

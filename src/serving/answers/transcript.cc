@@ -23,11 +23,13 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
                  [&](const engine::StartEvent& start) {
                    usage_at_start_.prompt_tokens += start.prompt_tokens;
                    usage_at_start_.cached_tokens += start.cached_tokens;
+                   first_versions_[prompt] = start.adapter_version;
                    add_versions(start.adapter_version);
                  },
-                 [&](const engine::VersionEvent& next) { add_versions(next.adapter_version); },
+                 [&](const engine::VersionEvent& next) { take_version(prompt, next); },
                  [&](engine::PromptEvent& scores) { take_scores(prompt, std::move(scores)); },
                  [&](engine::TokenEvent& token) { update = take_token(prompt, std::move(token)); },
+                 [&](const engine::RoutedExpertsEvent& routed) { take_routed(prompt, routed); },
                  [&](const engine::ChoiceEvent& end) { update = take_end(prompt, end); },
                  [&](const engine::Usage& usage) {
                    usage_.prompt_tokens += usage.prompt_tokens;
@@ -38,6 +40,21 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
              },
              arrived.event);
   return update;
+}
+
+void Transcript::take_version(std::size_t prompt, const engine::VersionEvent& event) {
+  for (std::size_t i = prompt * choices_each_; i < (prompt + 1) * choices_each_; ++i) {
+    Choice& choice = choices_[i];
+    choice.switches.push_back({.version = event.adapter_version, .first = choice.drawn});
+  }
+  add_versions(event.adapter_version);
+}
+
+std::vector<VersionSpan> Transcript::versions_of(std::size_t index) const {
+  std::vector<VersionSpan> spans = {{.version = first_versions_[index / choices_each_]}};
+  const std::vector<VersionSpan>& later = choices_[index].switches;
+  spans.insert(spans.end(), later.begin(), later.end());
+  return spans;
 }
 
 // No version has a comma.
@@ -56,6 +73,7 @@ std::optional<ChoiceUpdate> Transcript::take_token(std::size_t prompt, engine::T
   Choice& choice = choices_[index];
   if (choice.ended) return std::nullopt;
   ++usage_.completion_tokens;
+  ++choice.drawn;
   ChoiceUpdate update{.index = index, .piece = choice.text.push(std::move(token))};
   if (choice.text.stopped()) {
     choice.ended = true;
@@ -97,6 +115,13 @@ void Transcript::take_scores(std::size_t prompt, engine::PromptEvent scores) {
   all.ranks.insert(all.ranks.end(), scores.ranks.begin(), scores.ranks.end());
   all.top.insert(all.top.end(), scores.top.begin(), scores.top.end());
   all.named.insert(all.named.end(), scores.named.begin(), scores.named.end());
+}
+
+// Experts of tokens behind a stop string are as little of the answer as these tokens.
+void Transcript::take_routed(std::size_t prompt, const engine::RoutedExpertsEvent& event) {
+  if (!event.choice) return routed_.take_prompt(prompt, event.ids);
+  const std::size_t index = prompt * choices_each_ + static_cast<std::size_t>(*event.choice);
+  if (!choices_[index].ended) routed_.take_choice(index, event.ids);
 }
 
 void Transcript::end_prompt(std::optional<Error> failure) {

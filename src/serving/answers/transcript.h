@@ -11,6 +11,7 @@
 #include "base/cat.h"
 #include "engine/requests/event_queue.h"
 #include "serving/answers/choice_text.h"
+#include "serving/answers/routed_tokens.h"
 
 namespace motley::serving {
 
@@ -60,25 +61,29 @@ class Transcript {
   // Of the adapters' content, as the events have it; of several contents all, with commas between.
   std::string adapter_version() const { return join(versions_, ","); }
   // Of a choice, in order.
-  std::vector<VersionSpan> versions_of(std::size_t /*index*/) const {
-    return {{.version = adapter_version()}};
-  }
+  std::vector<VersionSpan> versions_of(std::size_t index) const;
   // The engine's scores of the prompt's tokens so far.
   const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
+  // The experts of tokens so far.
+  const RoutedTokens& routed() const { return routed_; }
 
  private:
   struct Choice {
     ChoiceText text;
+    std::int64_t drawn = 0;  // tokens
     bool ended = false;
+    std::vector<VersionSpan> switches = {};  // after the prompt's first version
   };
 
   Transcript(std::unique_ptr<TextRules> rules, std::size_t prompts, std::size_t choices)
-      : rules_(std::move(rules)), prompts_(prompts), choices_each_(choices), scores_(prompts) {}
+      : rules_(std::move(rules)), prompts_(prompts), choices_each_(choices), scores_(prompts), routed_(prompts, choices), first_versions_(prompts) {}
 
   std::optional<ChoiceUpdate> take_token(std::size_t prompt, engine::TokenEvent token);
   std::optional<ChoiceUpdate> take_end(std::size_t prompt, const engine::ChoiceEvent& event);
   void take_scores(std::size_t prompt, engine::PromptEvent scores);
+  void take_routed(std::size_t prompt, const engine::RoutedExpertsEvent& event);
   void end_prompt(std::optional<Error> failure);
+  void take_version(std::size_t prompt, const engine::VersionEvent& event);
   void add_versions(std::string_view versions);
 
   std::unique_ptr<TextRules> rules_;  // at a fixed address, because choices refer to it
@@ -87,11 +92,13 @@ class Transcript {
   std::vector<Choice> choices_;
   std::vector<Stopped> stopped_;
   std::vector<engine::PromptEvent> scores_;  // by prompt
+  RoutedTokens routed_;
   std::size_t prompts_done_ = 0;
   std::optional<Error> failure_;
   engine::Usage usage_;
   engine::Usage usage_at_start_;
-  std::vector<std::string> versions_;  // of adapters, each once
+  std::vector<std::string> first_versions_;  // by prompt
+  std::vector<std::string> versions_;        // of adapters, each once
 };
 
 }  // namespace motley::serving

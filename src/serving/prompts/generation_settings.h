@@ -35,6 +35,8 @@ struct GenerationSettings {
   std::int64_t prompt_start = 0;
   engine::NamedTokens prompt_named = {};  // for each of them
   std::string cache_salt = {};
+  // The experts of tokens from this one of the prompt on; nothing: of none.
+  std::optional<std::int64_t> routed_experts_from = {};
 
   bool scores_prompt() const { return prompt_top || prompt_named.width > 0; }
   // The first token of a prompt of this length that has a log-probability.

@@ -109,7 +109,8 @@ engine::Request Planner::request_for(std::vector<std::int32_t> tokens,
           .prompt_logprobs = settings.scores_prompt(),
           .prompt_first = settings.first_scored(length),
           .prompt_top = settings.prompt_top.value_or(0),
-          .prompt_named = settings.prompt_named};
+          .prompt_named = settings.prompt_named,
+          .routed_experts_from = settings.routed_experts_from};
 }
 
 TextRules Planner::rules_for(const GenerationSettings& settings) const {

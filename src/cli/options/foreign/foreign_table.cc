@@ -320,8 +320,6 @@ constexpr auto table = std::to_array<ForeignOption>({
                    "send return_tokens_as_token_ids with requests"),
     refused_switch("--enable-force-include-usage", "changes the form of answers",
                    "send stream_options with requests"),
-    refused_switch("--enable-return-routed-experts", "changes answers, and is not there yet",
-                   leave_out),
     refused_list("--logits-processors", python, leave_out),
     refused("--logits-processor-pattern", python, leave_out),
     refused("--io-processor-plugin", python, leave_out),

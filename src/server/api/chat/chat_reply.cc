@@ -6,6 +6,7 @@
 #include "base/cat.h"
 #include "base/system/random_id.h"
 #include "server/api/fields/npy_text.h"
+#include "server/api/fields/routed_fields.h"
 #include "server/http/messages/message.h"
 
 namespace motley::server {
@@ -106,7 +107,7 @@ void ChatReply::open_choice(std::string& piece) {
   list_ = with_logprobs() ? 0 : 1;
 }
 
-bool ChatReply::write_choice_lists(std::string& piece) {
+bool ChatReply::write_choice_lists(std::string& piece, const serving::Transcript& transcript) {
   const KeptTokens& tokens = choices_[choice_].tokens;
   if (list_ == 0) {
     const auto append = [&](std::string& text, std::size_t at) {
@@ -117,11 +118,18 @@ bool ChatReply::write_choice_lists(std::string& piece) {
     piece += '}';
     ++list_;
   }
-  if (!with_ids()) return true;
-  if (!entry_.open) piece += ",\"token_ids\":";
-  return write_list(piece, entry_, tokens.size(), [&](std::string& text, std::size_t at) {
-    text += std::to_string(tokens.id(at));
-  });
+  if (list_ == 1 && with_ids()) {
+    if (!entry_.open) piece += ",\"token_ids\":";
+    const auto append = [&](std::string& text, std::size_t at) {
+      text += std::to_string(tokens.id(at));
+    };
+    if (!write_list(piece, entry_, tokens.size(), append)) return false;
+  }
+  list_ = 2;
+  const engine::RoutedExpertsSizes& experts = request_.fields.routed_experts;
+  if (!experts.kept()) return true;
+  if (!entry_.open) piece += ",\"routed_experts\":";
+  return write_routed(piece, entry_, transcript, choice_, experts);
 }
 
 void ChatReply::close_choice(std::string& piece) {
@@ -166,7 +174,7 @@ std::string ChatReply::next_piece(const serving::Transcript& transcript) {
   while (choice_ < choices_.size()) {
     if (piece.size() >= piece_bytes) return piece;
     if (!inside_) open_choice(piece);
-    if (!write_choice_lists(piece)) return piece;
+    if (!write_choice_lists(piece, transcript)) return piece;
     close_choice(piece);
     if (choice_ == choices_.size()) piece += ']';
   }

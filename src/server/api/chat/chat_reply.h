@@ -55,7 +55,7 @@ class ChatReply final : public Reply {
   void close_choice(std::string& piece);
   // Writes the rest of the choice's lists, and of the prompt's, up to the size of a piece. True at
   // their end.
-  bool write_choice_lists(std::string& piece);
+  bool write_choice_lists(std::string& piece, const serving::Transcript& transcript);
   bool write_prompt_lists(std::string& piece, const serving::Transcript& transcript);
   json::Value finish_reason(const Choice& choice, std::optional<engine::FinishReason> end) const;
   // Lists the ids of tokens if they are requested and there are any.

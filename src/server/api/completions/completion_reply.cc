@@ -6,6 +6,7 @@
 #include "base/cat.h"
 #include "base/utf8.h"
 #include "server/api/fields/npy_text.h"
+#include "server/api/fields/routed_fields.h"
 
 namespace motley::server {
 namespace {
@@ -150,6 +151,13 @@ bool CompletionReply::write_ids(std::string& piece, const serving::Transcript& t
   return true;
 }
 
+bool CompletionReply::write_experts(std::string& piece, const serving::Transcript& transcript) {
+  const engine::RoutedExpertsSizes& sizes = request_.fields.routed_experts;
+  if (!sizes.kept()) return true;
+  if (!place_.entry.open) piece += ",\"routed_experts\":";
+  return write_routed(piece, place_.entry, transcript, place_.choice, sizes);
+}
+
 std::string CompletionReply::next_piece(const serving::Transcript& transcript) {
   std::string piece;
   if (ended_) return piece;
@@ -157,7 +165,9 @@ std::string CompletionReply::next_piece(const serving::Transcript& transcript) {
   while (place_.choice < choices_.size()) {
     if (piece.size() >= piece_bytes) return piece;
     if (!place_.inside) open_choice(piece);
-    if (!write_logprobs(piece, transcript) || !write_ids(piece, transcript)) return piece;
+    if (!write_logprobs(piece, transcript) || !write_ids(piece, transcript) ||
+        !write_experts(piece, transcript))
+      return piece;
     close_choice(piece);
   }
   ended_ = true;

@@ -39,7 +39,8 @@ class CompletionReply final : public Reply {
   struct Place {
     std::size_t choice = 0;
     bool inside = false;   // it has been opened
-    std::size_t list = 0;  // of log-probabilities; behind them those of ids and of the prompt
+    // Of log-probabilities; behind them those of ids and of the prompt, and the experts of tokens.
+    std::size_t list = 0;
     ListPlace entry;
   };
   // New text of a choice. If many tokens of the prompt precede it, it waits for their events.
@@ -80,6 +81,8 @@ class CompletionReply final : public Reply {
   // True at their end.
   bool write_logprobs(std::string& piece, const serving::Transcript& transcript);
   bool write_ids(std::string& piece, const serving::Transcript& transcript);
+  // The same for the experts of the choice's tokens.
+  bool write_experts(std::string& piece, const serving::Transcript& transcript);
   // One event: the prompt's tokens [first, last), and the new text.
   std::string event(const News& news, std::size_t first, std::size_t last,
                     const serving::Transcript& transcript);

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "engine/requests/request.h"
+#include "engine/requests/routed_experts.h"
 #include "server/api/api_error.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/token_fields.h"
@@ -49,6 +50,7 @@ struct ApiContext {
   std::string default_adapter = {};  // of requests that name the base; empty: none
   bool strict_fields = false;        // unknown fields are refused
   bool request_templates = false;    // conversations may bring their own template
+  engine::RoutedExpertsSizes routed_experts = {};  // that requests may ask for
   std::span<const std::string_view> more_fields = {};  // that the route has read itself
 
   int max_answer_logprobs() const { return std::min(max_logprobs, engine::max_top_logprobs); }
@@ -63,6 +65,7 @@ struct GenerationFields : serving::GenerationSettings {
   bool include_usage = false;
   bool continuous_usage = false;  // in every event
   TokenFields tokens;
+  engine::RoutedExpertsSizes routed_experts = {};  // kept: the answer has the experts of tokens
   std::string request_id;  // of the answer; empty: generated
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "server/api/fields/npy_text.h"
+#include "server/api/fields/routed_fields.h"
 
 namespace motley::server {
 namespace {
@@ -79,10 +80,19 @@ std::string GenerateReply::opening(std::size_t index, const Choice& choice) cons
 
 std::string GenerateReply::closing(std::size_t index, const Choice& choice,
                                    const serving::Transcript& transcript) {
-  return cat(",\"routed_experts\":null,\"weight_versions\":",
+  return cat(",\"weight_versions\":",
              choice.end ? weight_versions(transcript.versions_of(index), choice.drawn)
                         : std::string("null"),
              "}");
+}
+
+bool GenerateReply::write_experts(std::string& piece, ListPlace& place, std::size_t index,
+                                  bool ended, const serving::Transcript& transcript) const {
+  const engine::RoutedExpertsSizes& sizes = request_.fields.routed_experts;
+  if (!place.open) piece += ",\"routed_experts\":";
+  if (sizes.kept() && ended) return write_routed(piece, place, transcript, index, sizes);
+  piece += "null";
+  return true;
 }
 
 // The drawn token stands first among the alternatives.
@@ -138,6 +148,8 @@ bool GenerateReply::write_part(std::string& piece, const serving::Transcript& tr
         return false;
       piece += '}';
       return true;
+    case Part::routed:
+      return write_experts(piece, entry_, choice_, true, transcript);
     default:
       piece += closing(choice_, choice, transcript);
       choice = {};
@@ -204,6 +216,12 @@ std::string GenerateReply::events(const serving::ChoiceUpdate& update,
     append_score(event, news.tokens, i);
   }
   if (with_logprobs()) event += "]}";
+  ListPlace place;
+  for (bool whole = false; !whole;) {
+    std::string piece;
+    whole = write_experts(piece, place, update.index, update.end.has_value(), transcript);
+    event += piece;
+  }
   event += cat(closing(update.index, news, transcript), "]");
   if (request_.fields.tokens.return_ids && !std::exchange(sent_prompt_, true))
     event += cat(",\"prompt_token_ids\":", id_list(request_.tokens));

@@ -44,6 +44,7 @@ class GenerateReply final : public Reply {
     choice,
     token_ids,
     scores,
+    routed,
     choice_end,
     prompt_scores,
     named_scores,
@@ -61,6 +62,9 @@ class GenerateReply final : public Reply {
   static std::string closing(std::size_t index, const Choice& choice,
                              const serving::Transcript& transcript);
   void append_score(std::string& text, const KeptTokens& tokens, std::size_t at) const;
+  // The experts of a choice, where it has ended.
+  bool write_experts(std::string& piece, ListPlace& place, std::size_t index, bool ended,
+                     const serving::Transcript& transcript) const;
   // Writes the part that is next, or its rest up to the size of a piece. True at its end.
   bool write_part(std::string& piece, const serving::Transcript& transcript);
   bool write_prompt_part(std::string& piece, const serving::Transcript& transcript);

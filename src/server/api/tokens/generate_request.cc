@@ -7,6 +7,7 @@
 #include "base/cat.h"
 #include "server/api/fields/field_limits.h"
 #include "server/api/fields/refused_fields.h"
+#include "server/api/fields/routed_fields.h"
 
 namespace motley::server {
 namespace {
@@ -41,9 +42,15 @@ Result<void> read_sampling(Fields& sampling, const ApiContext& context, Generati
   MOTLEY_TRY_VOID(read_number_of_logprobs(sampling, context.max_answer_logprobs(), into.sampling));
   MOTLEY_TRY_VOID(leave_prompt_of_stream(into, into.stream));
   MOTLEY_TRY_VOID(refuse(sampling, refused_of_sampling));
-  // How vLLM's parts pass on what they have, and routes of experts, which answers do not have.
+  // Clients name the first token with experts in any case.
+  if (context.routed_experts.kept())
+    MOTLEY_TRY_VOID(
+        read_routed_fields(sampling, context.routed_experts, RoutedInStreams::yes, into));
+  else
+    sampling.accept({"routed_experts_prompt_start"});
+  // How vLLM's parts pass on what they have.
   sampling.accept({"detokenize", "output_kind", "stream_interval", "skip_clone", "flat_logprobs",
-                   "skip_reading_prefix_cache", "routed_experts_prompt_start"});
+                   "skip_reading_prefix_cache"});
   // Both belong into the body.
   if (std::exchange(into.tokens.return_ids, false)) sampling.leave("return_token_ids");
   into.sampling.ranks = into.sampling.logprobs;
