@@ -538,9 +538,9 @@ class MemorySink final : public EventSink {
   std::vector<Version> versions;
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<float> logprobs;
-  std::int64_t first_scored = 0;  // token of the prompt
-  std::vector<float> scores;      // of prompt tokens from there on
-  std::vector<float> named;       // of the tokens that are named for these
+  std::int64_t first_scored = 0;            // token of the prompt
+  std::vector<float> scores;                // of prompt tokens from there on
+  std::vector<float> named;                 // of the tokens that are named for these
   std::optional<std::int64_t> routed_from;  // the first position with experts
   std::vector<std::uint8_t> routed_prompt;
   std::vector<std::vector<std::uint8_t>> routed;  // by choice

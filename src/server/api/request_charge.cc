@@ -77,8 +77,8 @@ Tokens bytes_of_token(const GenerationFields& fields, const RequestSize& size) {
   const bool numbers = sampling.logprobs || with_ids;
   bytes.kept = growth * (text_bytes + (numbers ? 24 : 0) + (sampling.logprobs ? top_bytes : 0) +
                          (sampling.ranks ? sizeof(std::int32_t) : 0));
-  bytes.sent =
-      text_bytes + routed_sent(fields) + (with_ids ? id_bytes : 0) + scores_sent(fields, size.chat, size.numbers);
+  bytes.sent = text_bytes + routed_sent(fields) + (with_ids ? id_bytes : 0) +
+               scores_sent(fields, size.chat, size.numbers);
   return bytes;
 }
 
@@ -191,8 +191,7 @@ RequestCharge charge_for(const GenerationFields& fields, const RequestSize& size
   const auto all = fields.max_tokens
                        ? static_cast<std::size_t>(std::min(*fields.max_tokens, size.room_tokens))
                        : first;
-  const std::size_t kept =
-      (fields.stream && !size.response ? 0 : token.kept) + routed_kept(fields);
+  const std::size_t kept = (fields.stream && !size.response ? 0 : token.kept) + routed_kept(fields);
   const bool repeats = fields.stream && size.response;
 
   RequestCharge charge;
