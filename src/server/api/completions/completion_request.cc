@@ -119,7 +119,7 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   Fields fields(*object, "", context.ignored());
   CompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
-  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
+  MOTLEY_TRY_VOID(settle_prompt_scores(request.fields, request.fields.stream));
   MOTLEY_TRY_VOID(
       read_number_of_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
   MOTLEY_TRY(const auto echo, fields.boolean("echo"));
