@@ -231,7 +231,7 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   Fields fields(*object, "", context.ignored());
   ChatCompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
-  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
+  MOTLEY_TRY_VOID(settle_prompt_scores(request.fields, request.fields.stream));
   MOTLEY_TRY_VOID(
       read_routed_fields(fields, context.routed_experts, RoutedInStreams::no, request.fields));
   MOTLEY_TRY(const auto completion_tokens,

@@ -120,7 +120,7 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   Fields fields(*object, "", context.ignored());
   CompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
-  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
+  MOTLEY_TRY_VOID(settle_prompt_scores(request.fields, request.fields.stream));
   MOTLEY_TRY_VOID(
       read_routed_fields(fields, context.routed_experts, RoutedInStreams::no, request.fields));
   MOTLEY_TRY_VOID(

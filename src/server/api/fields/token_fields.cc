@@ -48,9 +48,6 @@ Result<void> read_prompt_scores(Fields& fields, const TokenBounds& bounds,
   constexpr std::int64_t most = std::int64_t{1} << 31;
   MOTLEY_TRY(const auto start, fields.integer("prompt_logprob_start", -most, most));
   settings.prompt_start = start.value_or(0);
-  if (settings.prompt_start != 0 && !settings.scores_prompt())
-    return wrong("a place to begin without log-probabilities", fields.place("prompt_logprob_start"),
-                 "ask for prompt_logprobs or prompt_logprob_token_ids");
   return {};
 }
 
@@ -78,7 +75,10 @@ Result<void> read_number_of_logprobs(Fields& fields, int most, engine::SamplingP
   return {};
 }
 
-Result<void> leave_prompt_of_stream(serving::GenerationSettings& settings, bool stream) {
+Result<void> settle_prompt_scores(serving::GenerationSettings& settings, bool stream) {
+  if (settings.prompt_start != 0 && !settings.scores_prompt())
+    return wrong("a place to begin without log-probabilities", "prompt_logprob_start",
+                 "ask for prompt_logprobs or prompt_logprob_token_ids");
   if (!stream || !settings.scores_prompt()) return {};
   const bool names = settings.prompt_named.width > 0;
   if (names || *settings.prompt_top > 0)

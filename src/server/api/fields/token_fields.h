@@ -27,8 +27,9 @@ Result<TokenFields> read_token_fields(Fields& fields, const TokenBounds& bounds,
 // `logprobs` of completions: a number of alternatives.
 Result<void> read_number_of_logprobs(Fields& fields, int most, engine::SamplingParams& sampling);
 
-// Refuses log-probabilities of the prompt in a stream, which has none.
-Result<void> leave_prompt_of_stream(serving::GenerationSettings& settings, bool stream);
+// Refuses log-probabilities of the prompt in a stream, which has none, and a place where they begin
+// without them.
+Result<void> settle_prompt_scores(serving::GenerationSettings& settings, bool stream);
 
 // For a route whose answers list neither the prompt's tokens nor ids.
 void leave_token_lists(Fields& fields, TokenFields& tokens, serving::GenerationSettings& settings);

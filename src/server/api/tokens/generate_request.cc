@@ -40,7 +40,7 @@ Error in_sampling(const Error& error) {
 Result<void> read_sampling(Fields& sampling, const ApiContext& context, GenerationFields& into) {
   MOTLEY_TRY_VOID(read_sampling_fields(sampling, context, into));
   MOTLEY_TRY_VOID(read_number_of_logprobs(sampling, context.max_answer_logprobs(), into.sampling));
-  MOTLEY_TRY_VOID(leave_prompt_of_stream(into, into.stream));
+  MOTLEY_TRY_VOID(settle_prompt_scores(into, into.stream));
   MOTLEY_TRY_VOID(refuse(sampling, refused_of_sampling));
   // Clients name the first token with experts in any case.
   if (context.routed_experts.kept())
