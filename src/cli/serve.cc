@@ -568,7 +568,8 @@ Command serve_command() {
        "raw_logprobs: the model's own; processed_logprobs: of the distribution that is drawn from "
        "(raw_logprobs)"},
       {"--enable-return-routed-experts", "",
-       "answers have the experts that each token went through, for trainers that replay the router; "
+       "answers have the experts that each token went through, for trainers that replay the "
+       "router; "
        "prompts of such requests are not found in the prefix cache"},
       {"--strict-fields", "", "refuses requests with fields that are not known"},
       {"--allow-request-templates", "", "takes chat_template of a request"},

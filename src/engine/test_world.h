@@ -511,7 +511,7 @@ class MemorySink final : public EventSink {
   std::optional<StartEvent> start;
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<float> logprobs;
-  std::vector<float> scores;  // of prompt tokens 1 and on
+  std::vector<float> scores;                // of prompt tokens 1 and on
   std::optional<std::int64_t> routed_from;  // the first position with experts
   std::vector<std::uint8_t> routed_prompt;
   std::vector<std::vector<std::uint8_t>> routed;  // by choice

@@ -121,8 +121,8 @@ Result<void> Runner::make_choices() {
 void Runner::view_choices() {
   if (choices_memory_.size() == 0) return;
   const model::Config& config = model_->config();
-  choices_ = choices_memory_.view(DType::i32,
-                                  {config.layers, layout_.rows(), config.moe.router.top_k});
+  choices_ =
+      choices_memory_.view(DType::i32, {config.layers, layout_.rows(), config.moe.router.top_k});
 }
 
 Result<void> Runner::make_pages() {

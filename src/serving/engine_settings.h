@@ -54,7 +54,7 @@ struct EngineSettings {
   MemorySettings memory = {};
   std::int64_t max_queue = 1024;  // requests that may wait
   std::int64_t max_adapters = 10'000;
-  bool routed_experts = false;    // the experts of tokens are kept, for requests that ask
+  bool routed_experts = false;  // the experts of tokens are kept, for requests that ask
   int max_logprobs = engine::max_top_logprobs;  // alternatives to a token that may be asked for
 };
 

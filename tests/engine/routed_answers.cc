@@ -22,7 +22,8 @@ std::vector<json::Value> recorded_lines() {
   std::vector<json::Value> lines;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(json::parse(std::string_view(text).substr(begin, end - begin), file.string()).value());
+    lines.push_back(
+        json::parse(std::string_view(text).substr(begin, end - begin), file.string()).value());
     begin = end + 1;
   }
   return lines;
@@ -90,9 +91,8 @@ std::vector<std::string> models_with_routed_experts() {
 
 void expect_recorded_experts(GoldenEngine& world, const std::string& model) {
   std::vector<json::Value> lines = recorded_lines();
-  std::erase_if(lines, [&](const json::Value& line) {
-    return *at(line, "model").if_string() != model;
-  });
+  std::erase_if(lines,
+                [&](const json::Value& line) { return *at(line, "model").if_string() != model; });
   std::vector<std::shared_ptr<Answer>> answers;
   for (const json::Value& line : lines) answers.push_back(world.submit(request_of(line)));
   for (std::size_t i = 0; i < lines.size(); ++i) {

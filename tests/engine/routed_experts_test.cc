@@ -12,7 +12,8 @@ namespace {
 using score_tests::GoldenModel;
 
 // Prompts in pieces, and adapters of all kinds in one step.
-constexpr GoldenEngine::Options in_pieces{.max_rows = 16, .max_sequences = 8, .routed_experts = true};
+constexpr GoldenEngine::Options in_pieces{
+    .max_rows = 16, .max_sequences = 8, .routed_experts = true};
 
 class RoutedExperts : public testing::TestWithParam<std::string> {};
 
@@ -58,8 +59,8 @@ TEST(RoutedExpertsOfAnAnswer, AreThoseThatItHasAlone) {
     for (const engine::Request& request : requests)
       alone.push_back(answers_of(world, {request})[0]);
   }
-  GoldenEngine world(
-      golden, {.max_rows = 7, .max_sequences = 6, .pages = 7, .routed_experts = true});
+  GoldenEngine world(golden,
+                     {.max_rows = 7, .max_sequences = 6, .pages = 7, .routed_experts = true});
   world.load_adapters();
   const std::vector<std::shared_ptr<Answer>> beside = answers_of(world, requests);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -89,8 +90,9 @@ TEST(RoutedExpertsOfAnAnswer, BeginWhereTheRequestSaysAndWhatIsBeforeIsFound) {
   EXPECT_EQ(later->tokens, whole->tokens);
   const std::size_t left_out = 20 * world.engine().routed_experts().bytes_of_token();
   const std::vector<std::uint8_t> all = routed_of(*whole, 0);
-  EXPECT_EQ(routed_of(*later, 0),
-            std::vector<std::uint8_t>(all.begin() + static_cast<std::ptrdiff_t>(left_out), all.end()));
+  EXPECT_EQ(
+      routed_of(*later, 0),
+      std::vector<std::uint8_t>(all.begin() + static_cast<std::ptrdiff_t>(left_out), all.end()));
 }
 
 TEST(RoutedExpertsOfAnAnswer, AreRefusedWhereTheyAreNotKeptOrBeginBehindThePrompt) {

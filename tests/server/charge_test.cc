@@ -100,7 +100,8 @@ class Charges : public testing::TestWithParam<Field> {
                          .event = engine::RoutedExpertsEvent{
                              .choice = choice, .ids = std::vector<std::uint8_t>(bytes)}});
       };
-      for (std::int64_t i = 0; i < tokens; i += 500) route({}, std::min<std::int64_t>(500, tokens - i));
+      for (std::int64_t i = 0; i < tokens; i += 500)
+        route({}, std::min<std::int64_t>(500, tokens - i));
       for (int choice = 0; choice < request.choices; ++choice) {
         for (std::int64_t i = 0; i < request.max_tokens; ++i) {
           if (i > 0) route(choice, 1);

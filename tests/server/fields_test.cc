@@ -225,7 +225,8 @@ class FieldsOfTheGuide : public testing::Test {
     return text;
   }
 
-  TestServer server_{{.tokenizer = llama_tokenizer(), .request_templates = true, .routed_experts = true}};
+  TestServer server_{
+      {.tokenizer = llama_tokenizer(), .request_templates = true, .routed_experts = true}};
 };
 
 TEST_F(FieldsOfTheGuide, AreThoseOfThisTest) {

@@ -45,7 +45,8 @@ TEST(RoutedExpertsOfAnswers, AreThoseOfAllTokensButTheLast) {
       answer_of(server, completion_route, cat(ids_of_prompt, R"(, "n": 2, "max_tokens": 3)"));
   EXPECT_EQ(text_at(text, "choices.0.routed_experts"), file_of(0, 6));
   EXPECT_EQ(text_at(text, "choices.1.routed_experts"), file_of(0, 6));
-  const json::Value chat = answer_of(server, chat_route, cat(hello, R"(, "max_tokens": 2, "n": 2)"));
+  const json::Value chat =
+      answer_of(server, chat_route, cat(hello, R"(, "max_tokens": 2, "n": 2)"));
   const auto asked = std::ssize(server.engine().last_request().tokens);
   EXPECT_EQ(text_at(chat, "choices.0.routed_experts"), file_of(0, asked + 1));
   EXPECT_EQ(text_at(chat, "choices.1.routed_experts"), file_of(0, asked + 1));

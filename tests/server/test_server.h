@@ -72,7 +72,7 @@ struct TestServerOptions {
   std::int64_t max_sequence_tokens = 1000;
   bool strict_fields = false;
   bool request_templates = false;
-  bool routed_experts = false;  // those of the fake engine
+  bool routed_experts = false;       // those of the fake engine
   engine::Engine* engine = nullptr;  // in place of the fake one
   // Adapters' names and the templates of their own.
   std::vector<std::pair<std::string, std::string>> adapter_templates = {};
@@ -108,38 +108,38 @@ class TestServer {
     }
     service_ = std::make_unique<Service>(
         text_, options.engine != nullptr ? *options.engine : engine_,
-        Service::Options{.planner = {.base = "base",
-                                     .aliases = options.aliases,
-                                     .vocabulary = text_.tokenizer().size(),
-                                     .prompts = {.max_sequence_tokens = options.max_sequence_tokens,
-                                                 .keeps_states = options.engine != nullptr &&
-                                                                 options.engine->keeps_states(),
-                                                 .forms = options.forms},
-                                     .strict_fields = options.strict_fields,
-                                     .request_templates = options.request_templates,
-                                     .routed_experts = options.routed_experts
-                                                           ? FakeEngine::routed_sizes
-                                                           : engine::RoutedExpertsSizes{},
-                                     .private_prefixes = options.private_prefixes},
-                         .keys = options.holders.empty()
-                                     ? ApiKeys(options.keys)
-                                     : ApiKeys::parse_holders(options.holders, "holders").value(),
-                         .admin_keys = ApiKeys(options.admin_keys),
-                         .origins = options.origins,
-                         .http_stats = [this] { return http_->stats(); },
-                         .watchdog = options.watchdog,
-                         .adapter_loading = options.adapter_loading,
-                         .adapter_root = options.adapter_root,
-                         .push_memory = options.push_memory,
-                         .default_adapter = options.default_adapter,
-                         .info = {.compute = "bfloat16",
-                                  .logprobs_mode = "processed_logprobs",
-                                  .max_adapter_rank = 64,
-                                  .ranks = 2,
-                                  .replicas = 3,
-                                  .arithmetic = {{"compute", "bfloat16"}}},
-                         .find_adapter = options.find_adapter,
-                         .request_memory_bytes = options.request_memory_bytes});
+        Service::Options{
+            .planner = {.base = "base",
+                        .aliases = options.aliases,
+                        .vocabulary = text_.tokenizer().size(),
+                        .prompts = {.max_sequence_tokens = options.max_sequence_tokens,
+                                    .keeps_states =
+                                        options.engine != nullptr && options.engine->keeps_states(),
+                                    .forms = options.forms},
+                        .strict_fields = options.strict_fields,
+                        .request_templates = options.request_templates,
+                        .routed_experts = options.routed_experts ? FakeEngine::routed_sizes
+                                                                 : engine::RoutedExpertsSizes{},
+                        .private_prefixes = options.private_prefixes},
+            .keys = options.holders.empty()
+                        ? ApiKeys(options.keys)
+                        : ApiKeys::parse_holders(options.holders, "holders").value(),
+            .admin_keys = ApiKeys(options.admin_keys),
+            .origins = options.origins,
+            .http_stats = [this] { return http_->stats(); },
+            .watchdog = options.watchdog,
+            .adapter_loading = options.adapter_loading,
+            .adapter_root = options.adapter_root,
+            .push_memory = options.push_memory,
+            .default_adapter = options.default_adapter,
+            .info = {.compute = "bfloat16",
+                     .logprobs_mode = "processed_logprobs",
+                     .max_adapter_rank = 64,
+                     .ranks = 2,
+                     .replicas = 3,
+                     .arithmetic = {{"compute", "bfloat16"}}},
+            .find_adapter = options.find_adapter,
+            .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(
                 {.limits = options.limits, .proxies = options.proxies, .timers = options.timers},
                 {.handler = [this](Exchange& exchange) { return service_->answer(exchange); },

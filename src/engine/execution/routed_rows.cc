@@ -13,8 +13,7 @@ void RoutedRows::append_to(std::vector<std::uint8_t>& all, std::int64_t first,
   all.reserve(all.size() + static_cast<std::size_t>(last - first) * sizes.bytes_of_token());
   for (std::int64_t row = first; row < last; ++row) {
     for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
-      const bool routes =
-          has_experts == nullptr || (*has_experts)[static_cast<std::size_t>(layer)];
+      const bool routes = has_experts == nullptr || (*has_experts)[static_cast<std::size_t>(layer)];
       if (!routes) {
         all.resize(all.size() + static_cast<std::size_t>(sizes.top_k * sizes.bytes_each()));
         continue;

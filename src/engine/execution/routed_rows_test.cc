@@ -18,10 +18,9 @@ TEST(RoutedRows, AreByTokenWithZerosForLayersWithoutExperts) {
   tensor::CpuDevice device({.threads = 1});
   const auto stream = device.create_stream().value();
   const RoutedExpertsSizes sizes{.layers = 3, .top_k = 2, .experts = 256};
-  const auto reader =
-      RoutedRowsReader::create(device,
-                               {.sizes = sizes, .has_experts = {true, false, true}, .rows = 8})
-          .value();
+  const auto reader = RoutedRowsReader::create(
+                          device, {.sizes = sizes, .has_experts = {true, false, true}, .rows = 8})
+                          .value();
   // [layers, 4 rows, top_k]
   const std::int64_t numbers = 24;
   const tensor::Buffer memory = device.allocate(numbers * sizeof(std::int32_t)).value();

@@ -59,13 +59,14 @@ Result<std::unique_ptr<RunnerExecutor>> RunnerExecutor::create(runner::Runner& r
   MOTLEY_TRY(tensor::Buffer memory, runner.device().allocate(static_cast<std::size_t>(scratch)));
   std::unique_ptr<RoutedRowsReader> routed;
   if (const RoutedExpertsSizes sizes = routed_sizes(runner); sizes.kept()) {
-    MOTLEY_TRY(routed, RoutedRowsReader::create(runner.device(), {.sizes = sizes,
-                                                           .has_experts = runner.config().moe_layers,
-                                                           .rows = steps.max_rows}));
+    MOTLEY_TRY(routed,
+               RoutedRowsReader::create(runner.device(), {.sizes = sizes,
+                                                          .has_experts = runner.config().moe_layers,
+                                                          .rows = steps.max_rows}));
   }
-  return std::unique_ptr<RunnerExecutor>(
-      new RunnerExecutor(runner, vocabulary, std::move(scores), std::move(routed),
-                         std::move(sampling), tensor::Arena(std::move(memory))));
+  return std::unique_ptr<RunnerExecutor>(new RunnerExecutor(runner, vocabulary, std::move(scores),
+                                                            std::move(routed), std::move(sampling),
+                                                            tensor::Arena(std::move(memory))));
 }
 
 RunnerExecutor::RunnerExecutor(runner::Runner& runner, std::int64_t vocabulary,

@@ -45,9 +45,7 @@ class ReplicatedEngine final : public Engine {
   Stats stats() const override;
   std::int64_t max_sequence_tokens() const override;
   bool keeps_states() const override { return replicas_.front()->keeps_states(); }
-  RoutedExpertsSizes routed_experts() const override {
-    return replicas_.front()->routed_experts();
-  }
+  RoutedExpertsSizes routed_experts() const override { return replicas_.front()->routed_experts(); }
   void shutdown(Drain drain) override;
   // An error once all have stopped.
   Result<void> health() const override;

@@ -55,9 +55,9 @@ struct TokenEvent {
 // The experts of adjacent tokens, sent when the model has computed them. Those of the last token of
 // an answer never come: it is no input of the model.
 struct RoutedExpertsEvent {
-  std::optional<int> choice = {};       // whose tokens they are; nothing: the prompt's
-  std::int64_t first = 0;               // position of the first, in prompt and answer
-  std::vector<std::uint8_t> ids = {};   // by token, as RoutedExpertsSizes says
+  std::optional<int> choice = {};      // whose tokens they are; nothing: the prompt's
+  std::int64_t first = 0;              // position of the first, in prompt and answer
+  std::vector<std::uint8_t> ids = {};  // by token, as RoutedExpertsSizes says
 };
 
 enum class FinishReason : std::uint8_t {
@@ -81,7 +81,8 @@ struct Usage {
 
 // The last one is Usage, when all choices are finished, or Error: the request has failed, whatever
 // came before.
-using Event = std::variant<StartEvent, PromptEvent, TokenEvent, RoutedExpertsEvent, ChoiceEvent, Usage, Error>;
+using Event = std::variant<StartEvent, PromptEvent, TokenEvent, RoutedExpertsEvent, ChoiceEvent,
+                           Usage, Error>;
 
 inline bool is_last(const Event& event) {
   return std::holds_alternative<Usage>(event) || std::holds_alternative<Error>(event);

@@ -308,7 +308,8 @@ TEST(Scheduler, OnlyTokensBeforeTheFirstWithExpertsAreFoundInTheCache) {
   World world;
   world.submit({.tokens = prompt(30), .max_tokens = 2});
   world.run();
-  const std::pair<std::int64_t, std::int64_t> found[] = {{0, 0}, {3, 0}, {16, 16}, {18, 16}, {30, 28}};
+  const std::pair<std::int64_t, std::int64_t> found[] = {
+      {0, 0}, {3, 0}, {16, 16}, {18, 16}, {30, 28}};
   for (const auto& [from, cached] : found) {
     const Request request{.tokens = prompt(30), .max_tokens = 3, .routed_experts_from = from};
     const auto sink = world.submit(request);

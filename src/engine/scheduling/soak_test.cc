@@ -218,7 +218,8 @@ class Soak {
     all.insert(all.end(), sink.routed[at].begin(), sink.routed[at].end());
     if (cancelled && sink.tokens[at].empty() && all.size() != expected.size())
       expected = expected_routed(mix, live.request.tokens, *live.request.routed_experts_from);
-    if (cancelled && sink.tokens[at].empty()) expected.resize(std::min(expected.size(), all.size()));
+    if (cancelled && sink.tokens[at].empty())
+      expected.resize(std::min(expected.size(), all.size()));
     return all == expected;
   }
 

@@ -258,8 +258,8 @@ void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
   job.sink->take(std::move(event));
 }
 
-// A sequence begins at most where it was delivered up to, so each chunk continues that; one that was
-// preempted computes some tokens again. All choices share the prompt's.
+// A sequence begins at most where it was delivered up to, so each chunk continues that; one that
+// was preempted computes some tokens again. All choices share the prompt's.
 void Scheduler::deliver_routed(RunningSequence& running, std::int64_t length,
                                const ChunkOutput& output) {
   Sequence& sequence = running.sequence;
@@ -270,8 +270,8 @@ void Scheduler::deliver_routed(RunningSequence& running, std::int64_t length,
   if (first >= end) return;
   RoutedExpertsEvent event{.first = first};
   if (first >= job.prompt_tokens()) event.choice = sequence.choice;
-  const Result<void> kept = within_memory(
-      [&] { output.routed.append_to(event.ids, first - length, end - length); });
+  const Result<void> kept =
+      within_memory([&] { output.routed.append_to(event.ids, first - length, end - length); });
   if (!kept.ok()) return jobs_.mark(job, kept.error());
   sequence.routed_to = end;
   outbox_.add(job.sink, std::move(event));

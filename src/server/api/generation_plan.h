@@ -58,8 +58,8 @@ class GenerationPlanner {
     std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
     // The adapter of requests that name the base, as of now; empty: none.
     std::function<std::string()> default_adapter = {};
-    bool strict_fields = false;      // refuses unknown fields
-    bool request_templates = false;  // conversations may bring their own template
+    bool strict_fields = false;                      // refuses unknown fields
+    bool request_templates = false;                  // conversations may bring their own template
     engine::RoutedExpertsSizes routed_experts = {};  // that requests may ask for
     // Prompts share the prefix cache with those of the same client alone.
     bool private_prefixes = false;

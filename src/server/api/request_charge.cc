@@ -68,7 +68,8 @@ Tokens bytes_of_token(const GenerationFields& fields, bool chat) {
   bytes.engine = growth * sizeof(std::int32_t) * (penalties ? 2 : 1);
   const bool numbers = sampling.logprobs || fields.tokens.return_ids;
   bytes.kept = growth * (text_bytes + (numbers ? 24 : 0) + (sampling.logprobs ? top_bytes : 0));
-  bytes.sent = text_bytes + routed_sent(fields) + (fields.tokens.return_ids ? id_bytes : 0) + scores_sent(fields, chat);
+  bytes.sent = text_bytes + routed_sent(fields) + (fields.tokens.return_ids ? id_bytes : 0) +
+               scores_sent(fields, chat);
   return bytes;
 }
 
@@ -162,8 +163,7 @@ RequestCharge charge_for(const GenerationFields& fields, const RequestSize& size
   const auto all = fields.max_tokens
                        ? static_cast<std::size_t>(std::min(*fields.max_tokens, size.room_tokens))
                        : first;
-  const std::size_t kept =
-      (fields.stream && !size.response ? 0 : token.kept) + routed_kept(fields);
+  const std::size_t kept = (fields.stream && !size.response ? 0 : token.kept) + routed_kept(fields);
   const bool repeats = fields.stream && size.response;
 
   RequestCharge charge;

@@ -64,7 +64,11 @@ class Transcript {
   };
 
   Transcript(std::unique_ptr<TextRules> rules, std::size_t prompts, std::size_t choices)
-      : rules_(std::move(rules)), prompts_(prompts), choices_each_(choices), scores_(prompts), routed_(prompts, choices) {}
+      : rules_(std::move(rules)),
+        prompts_(prompts),
+        choices_each_(choices),
+        scores_(prompts),
+        routed_(prompts, choices) {}
 
   std::optional<ChoiceUpdate> take_token(std::size_t prompt, engine::TokenEvent token);
   std::optional<ChoiceUpdate> take_end(std::size_t prompt, const engine::ChoiceEvent& event);

@@ -232,8 +232,8 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   ChatCompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
   MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
-  MOTLEY_TRY_VOID(read_routed_fields(fields, context.routed_experts, RoutedInStreams::no,
-                                     request.fields));
+  MOTLEY_TRY_VOID(
+      read_routed_fields(fields, context.routed_experts, RoutedInStreams::no, request.fields));
   MOTLEY_TRY(const auto completion_tokens,
              fields.integer("max_completion_tokens", 0, std::int64_t{1} << 31));
   if (completion_tokens) request.fields.max_tokens = completion_tokens;

@@ -38,7 +38,7 @@ class CompletionReply final : public Reply {
   // The position in the body.
   struct Place {
     std::size_t choice = 0;
-    bool inside = false;   // it has been opened
+    bool inside = false;  // it has been opened
     // Of log-probabilities; behind them those of ids and of the prompt, and the experts of tokens.
     std::size_t list = 0;
     ListPlace entry;

@@ -128,8 +128,8 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   CompletionRequest request;
   MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
   MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields, request.fields.stream));
-  MOTLEY_TRY_VOID(read_routed_fields(fields, context.routed_experts, RoutedInStreams::no,
-                                     request.fields));
+  MOTLEY_TRY_VOID(
+      read_routed_fields(fields, context.routed_experts, RoutedInStreams::no, request.fields));
   MOTLEY_TRY_VOID(read_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
   MOTLEY_TRY(const auto echo, fields.boolean("echo"));
   request.echo = echo.value_or(false);

@@ -47,9 +47,9 @@ struct ApiContext {
   serving::Notices* notices = nullptr;          // null: fields that would be noted are refused
   int max_logprobs = engine::max_top_logprobs;  // alternatives to a token
   std::function<bool(const std::string&)> is_adapter = {};  // empty: none is
-  std::string default_adapter = {};  // of requests that name the base; empty: none
-  bool strict_fields = false;        // unknown fields are refused
-  bool request_templates = false;    // conversations may bring their own template
+  std::string default_adapter = {};                // of requests that name the base; empty: none
+  bool strict_fields = false;                      // unknown fields are refused
+  bool request_templates = false;                  // conversations may bring their own template
   engine::RoutedExpertsSizes routed_experts = {};  // that requests may ask for
   std::span<const std::string_view> more_fields = {};  // that the route has read itself
 
@@ -66,7 +66,7 @@ struct GenerationFields : serving::GenerationSettings {
   bool continuous_usage = false;  // in every event
   TokenFields tokens;
   engine::RoutedExpertsSizes routed_experts = {};  // kept: the answer has the experts of tokens
-  std::string request_id;  // of the answer; empty: generated
+  std::string request_id;                          // of the answer; empty: generated
 };
 
 // `model` with the base's id in place of an alias: ALIAS is BASE, ALIAS:ADAPTER is BASE:ADAPTER.

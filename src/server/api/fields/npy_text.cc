@@ -20,8 +20,8 @@ constexpr std::size_t block_bytes = 3UL * 4096;
 std::string npy_head(const NpyArray& array) {
   constexpr std::size_t alignment = 64;
   constexpr std::size_t before_text = 10;
-  std::string text = cat("{'descr': '", array.type, "', 'fortran_order': False, 'shape': (",
-                         array.shape, "), }");
+  std::string text =
+      cat("{'descr': '", array.type, "', 'fortran_order': False, 'shape': (", array.shape, "), }");
   const std::size_t used = before_text + text.size() + 1;
   text.append((alignment - used % alignment) % alignment, ' ');
   text += '\n';
@@ -57,11 +57,9 @@ bool write_npy(std::string& piece, ListPlace& place, const NpyArray& array,
 
 bool write_npy(std::string& piece, ListPlace& place, std::span<const float> values,
                std::size_t columns) {
-  const std::string_view numbers(reinterpret_cast<const char*>(values.data()),
-                                 values.size_bytes());
-  const NpyArray array{.type = "<f4",
-                       .shape = cat(values.size() / columns, ", ", columns),
-                       .bytes = numbers.size()};
+  const std::string_view numbers(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  const NpyArray array{
+      .type = "<f4", .shape = cat(values.size() / columns, ", ", columns), .bytes = numbers.size()};
   return write_npy(piece, place, array, [&](std::string& text, std::size_t begin, std::size_t end) {
     text += numbers.substr(begin, end - begin);
   });

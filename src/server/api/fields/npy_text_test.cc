@@ -68,8 +68,9 @@ TEST(NpyText, OfAMatrixHasItsRows) {
   std::string piece;
   ListPlace place;
   EXPECT_TRUE(write_npy(piece, place, values, 3));
-  std::string head("\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
-                   10 + 59);
+  std::string head(
+      "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
+      10 + 59);
   std::string text;
   append_base64(text, std::string_view(head).substr(0, 66));
   EXPECT_EQ(piece.substr(1, text.size()), text);

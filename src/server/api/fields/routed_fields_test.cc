@@ -49,8 +49,8 @@ TEST(RoutedFields, AskForNothingElsewhere) {
     EXPECT_FALSE(all.fields.routed_experts_from) << body;
     EXPECT_FALSE(all.fields.routed_experts.kept()) << body;
   }
-  for (const char* const field : {R"("return_routed_experts": true)",
-                                  R"("routed_experts_prompt_start": 1)"}) {
+  for (const char* const field :
+       {R"("return_routed_experts": true)", R"("routed_experts_prompt_start": 1)"}) {
     const Read all = read(cat("{", field, "}"), {});
     EXPECT_FALSE(all.ok) << field;
     EXPECT_NE(all.error.message().find("--enable-return-routed-experts"), std::string::npos);
