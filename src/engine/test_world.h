@@ -398,9 +398,9 @@ inline std::vector<std::uint8_t> expected_routed(std::uint64_t mix,
                                                  std::span<const std::int32_t> tokens,
                                                  std::int64_t first) {
   std::vector<std::uint8_t> routed;
-  std::uint64_t hash = mix;
+  std::uint64_t hash = no_tokens;
   for (std::size_t at = 0; at < tokens.size(); ++at) {
-    hash = stir(hash, static_cast<std::uint32_t>(tokens[at]));
+    hash = hash_after(hash, tokens[at], mix);
     if (static_cast<std::int64_t>(at) < first) continue;
     for (int layer = 0; layer < fake_routing.layers; ++layer) {
       for (int k = 0; k < fake_routing.top_k; ++k)

@@ -304,7 +304,8 @@ Result<ChatPlan> Planner::chat(ChatRequest& request, GenerationSettings& setting
   MOTLEY_TRY_VOID(check_prompt_length(tokens.size(), settings, bounds, "messages"));
   MOTLEY_TRY_VOID(check_named_tokens(tokens.size(), settings));
   MOTLEY_TRY_VOID(check_form(settings));
-  ChatPlan plan{.rules = rules_of(prompt, request, settings)};
+  ChatPlan plan;
+  plan.rules = rules_of(prompt, request, settings);
   for (int i = 0; i < settings.choices; ++i) plan.parsers.push_back(make_parser(prompt, request));
   plan.request = request_for(std::move(tokens), settings);
   plan.request.conversation_tokens = prompt.rendered.conversation_tokens;
