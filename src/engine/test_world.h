@@ -63,7 +63,8 @@ inline std::int32_t drawn(std::uint64_t hash, int choice, std::int64_t draws,
 inline constexpr RoutedExpertsSizes fake_routing{.layers = 3, .top_k = 2, .experts = 200};
 inline constexpr std::size_t routed_bytes = 6;  // of a token
 inline std::int32_t routed_id(std::uint64_t hash, int layer, int at) {
-  return static_cast<std::int32_t>(stir(hash, static_cast<std::uint64_t>(layer * 7 + at)) % 200);
+  return static_cast<std::int32_t>(
+      stir(stir(hash, static_cast<std::uint32_t>(layer)), static_cast<std::uint32_t>(at)) % 200);
 }
 inline float logprob_of(std::uint64_t hash, std::int32_t token) {
   return -static_cast<float>(stir(hash, static_cast<std::uint32_t>(token)) % 4096) / 512;

@@ -462,6 +462,38 @@ TEST(Adapters, AnswersSayTheirVersion) {
   EXPECT_THAT(usage, testing::EndsWith(cat(version, "}\n\ndata: [DONE]\n\n")));
 }
 
+TEST(Adapters, AnswersSayWhereTheirVersionChanges) {
+  TestServer server({.adapter_loading = true});
+  server.engine().say("xyxyx");
+  server.engine().switch_after(2);
+  ASSERT_EQ(
+      server.ask(post("/v1/load_lora_adapter", R"({"lora_path": "/tmp", "lora_name": "poet"})"))
+          .status,
+      200);
+  const std::string spans = R"("weight_versions":[{"version":"poet@1","start":0,"end":2},)"
+                            R"({"version":"poet@2","start":2,"end":4}])";
+  const std::string policies =
+      R"("policy_token_spans":[{"start_token":0,"end_token":2,"policy_version":1,)"
+      R"("lora_slot":"poet","update_seq":1},{"start_token":2,"end_token":4,"policy_version":2,)"
+      R"("lora_slot":"poet","update_seq":2}])";
+  const std::string more = R"("model": "poet", "max_tokens": 4, "return_token_ids": true)";
+  const auto ask = [&](std::string_view path, std::string_view fields) {
+    return server.ask(post(path, cat("{", more, ", ", fields, "}"))).body;
+  };
+  const std::string chat = R"("messages": [{"role": "user", "content": "x"}])";
+  const std::string generate = R"("token_ids": [1], "sampling_params": {"max_tokens": 4})";
+  for (const std::string& body :
+       {ask("/v1/completions", R"("prompt": "x")"),
+        ask("/v1/completions", R"("prompt": "x", "stream": true)"),
+        ask("/v1/chat/completions", chat), ask("/inference/v1/generate", generate),
+        ask("/inference/v1/generate", cat(generate, R"(, "stream": true)"))}) {
+    EXPECT_THAT(body, HasSubstr(spans));
+    EXPECT_THAT(body, HasSubstr(R"("adapter_version":"poet@1,poet@2")"));
+  }
+  EXPECT_THAT(ask("/v1/chat/completions", chat), HasSubstr(policies));
+  EXPECT_THAT(ask("/v1/completions", R"("prompt": "x")"), HasSubstr(policies));
+}
+
 TEST(Adapters, WithAColonInTheirNamesAreFoundByTheWholeNameFirst) {
   TestServer server({.adapter_loading = true});
   server.engine().say("x");

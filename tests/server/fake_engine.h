@@ -47,6 +47,12 @@ class FakeEngine : public engine::Engine {
   void say(std::string_view text) {
     say(tokenizer_.encode(text, {.add_special_tokens = false}).value());
   }
+
+  // Answers switch to new content of their adapter, NAME@2, after so many tokens.
+  void switch_after(std::size_t tokens) {
+    const std::lock_guard lock(mutex_);
+    switch_after_ = tokens;
+  }
   // Says this many tokens of each choice and then waits for release().
   void hold_after(std::size_t tokens) {
     const std::lock_guard lock(mutex_);
@@ -265,6 +271,7 @@ class FakeEngine : public engine::Engine {
     std::vector<std::int32_t> said;
     std::vector<Choice> done;
     bool begun;
+    bool switched = false;
   };
 
   template <class Condition>
@@ -300,6 +307,13 @@ class FakeEngine : public engine::Engine {
           const std::int64_t end = std::ssize(request.tokens) - (request.max_tokens == 0 ? 1 : 0);
           route(sink, {}, *request.routed_experts_from, end);
         });
+    }
+    const auto has_come = [&](const Choice& each) { return each.said >= switch_after_; };
+    if (switch_after_ > 0 && !running.switched && std::ranges::all_of(running.done, has_come)) {
+      running.switched = true;
+      news.push_back([name = request.adapters.at(0).name](auto& sink) {
+        sink.take(engine::VersionEvent{.adapter_version = cat(name, "@2")});
+      });
     }
     bool all_ended = true;
     for (std::size_t i = 0; i < running.done.size(); ++i) {
@@ -456,6 +470,7 @@ class FakeEngine : public engine::Engine {
   bool ending_ = false;
   std::vector<std::int32_t> said_;
   std::size_t hold_after_ = static_cast<std::size_t>(-1);
+  std::size_t switch_after_ = 0;  // tokens; 0: never
   std::uint64_t old_pages_ = 0;
   std::optional<Error> refusal_;
   std::optional<Error> adapter_refusal_;

@@ -1,13 +1,60 @@
 #include "server/api/reply_parts.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <utility>
 
 #include "base/cat.h"
+#include "base/function_ref.h"
 #include "base/version.h"
 #include "server/api/api_error.h"
 
 namespace motley::server {
+namespace {
+
+// vLLM's name of weights that were never replaced.
+constexpr std::string_view base_version = "default";
+
+// Calls see(version, first, end) for each span that has tokens.
+void each_span(const std::vector<serving::VersionSpan>& spans, std::int64_t drawn,
+               FunctionRef<void(std::string_view, std::int64_t, std::int64_t)> see) {
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const std::int64_t end = i + 1 < spans.size() ? std::min(spans[i + 1].first, drawn) : drawn;
+    if (spans[i].first < end) see(spans[i].version, spans[i].first, end);
+  }
+}
+
+// The number after the last '@'; nothing where there is none.
+std::optional<std::int64_t> policy_of(std::string_view name) {
+  const std::size_t at = name.rfind('@');
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view digits = name.substr(at + 1);
+  std::int64_t number = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || number < 0)
+    return std::nullopt;
+  return number;
+}
+
+// ART's spans; empty where no version has a number.
+std::string policy_spans(const std::vector<serving::VersionSpan>& spans, std::int64_t drawn,
+                         std::string_view adapter) {
+  std::string list;
+  bool any = false;
+  each_span(spans, drawn, [&](std::string_view version, std::int64_t first, std::int64_t end) {
+    std::optional<std::int64_t> policy = policy_of(version);
+    if (!policy) policy = policy_of(adapter);
+    any = any || policy;
+    list += cat(list.empty() ? "" : ",", "{\"start_token\":", first, ",\"end_token\":", end,
+                ",\"policy_version\":", policy.value_or(0),
+                ",\"lora_slot\":", json::string_literal(adapter),
+                ",\"update_seq\":", policy.value_or(0), "}");
+  });
+  return any ? list : std::string();
+}
+
+}  // namespace
 
 json::Object ReplyHead::begin(std::string_view kind) const {
   return json::Object{{"id", id},
@@ -54,6 +101,28 @@ std::string version_member(const serving::Transcript& transcript) {
 void add_version(std::string& events, const serving::Transcript& transcript) {
   constexpr std::string_view end = "}\n\n";
   events.insert(events.size() - end.size(), version_member(transcript));
+}
+
+std::string weight_versions(const std::vector<serving::VersionSpan>& spans, std::int64_t drawn) {
+  std::string list = "[";
+  each_span(spans, drawn, [&](std::string_view version, std::int64_t first, std::int64_t end) {
+    list += cat(list.size() > 1 ? "," : "",
+                "{\"version\":", json::string_literal(version.empty() ? base_version : version),
+                ",\"start\":", first, ",\"end\":", end, "}");
+  });
+  return list += ']';
+}
+
+std::string version_members(const serving::Transcript& transcript, std::size_t index, bool with_ids,
+                            std::span<const lora::ScaledAdapter> adapters) {
+  const std::vector<serving::VersionSpan> spans = transcript.versions_of(index);
+  const std::int64_t drawn = transcript.drawn(index);
+  std::string members;
+  if (with_ids) members += cat(",\"weight_versions\":", weight_versions(spans, drawn));
+  if (adapters.size() != 1) return members;
+  const std::string policies = policy_spans(spans, drawn, adapters[0].name);
+  if (!policies.empty()) members += cat(",\"policy_token_spans\":[", policies, "]");
+  return members;
 }
 
 json::Object usage_object(const engine::Usage& usage) {

@@ -4,9 +4,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/json/json.h"
+#include "lora/scaled_adapter.h"
 #include "serving/answers/transcript.h"
 #include "text/tokenizer.h"
 
@@ -40,6 +42,14 @@ std::string ends_of_body(const serving::Transcript& transcript);
 std::string version_member(const serving::Transcript& transcript);
 // To the last of these events, if there is a version.
 void add_version(std::string& events, const serving::Transcript& transcript);
+
+// Of a choice, as JSON: half-open spans of its tokens, `[{"version", "start", "end"}]`.
+std::string weight_versions(const std::vector<serving::VersionSpan>& spans, std::int64_t drawn);
+// The members of a choice that say which versions it is of: `weight_versions` where the answer has
+// ids of tokens; and ART's `policy_token_spans` where a version ends with a number of a policy,
+// "@7".
+std::string version_members(const serving::Transcript& transcript, std::size_t index, bool with_ids,
+                            std::span<const lora::ScaledAdapter> adapters);
 
 json::Object usage_object(const engine::Usage& usage);
 

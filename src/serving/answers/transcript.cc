@@ -45,6 +45,9 @@ std::optional<ChoiceUpdate> Transcript::take(engine::EventQueue::Entry arrived) 
 void Transcript::take_version(std::size_t prompt, const engine::VersionEvent& event) {
   for (std::size_t i = prompt * choices_each_; i < (prompt + 1) * choices_each_; ++i) {
     Choice& choice = choices_[i];
+    // None was drawn with the one before.
+    if (!choice.switches.empty() && choice.switches.back().first == choice.drawn)
+      choice.switches.pop_back();
     choice.switches.push_back({.version = event.adapter_version, .first = choice.drawn});
   }
   add_versions(event.adapter_version);

@@ -62,6 +62,8 @@ class Transcript {
   std::string adapter_version() const { return join(versions_, ","); }
   // Of a choice, in order.
   std::vector<VersionSpan> versions_of(std::size_t index) const;
+  // The tokens of a choice so far.
+  std::int64_t drawn(std::size_t index) const { return choices_[index].drawn; }
   // The engine's scores of the prompt's tokens so far.
   const std::vector<engine::PromptEvent>& prompt_scores() const { return scores_; }
   // The experts of tokens so far.

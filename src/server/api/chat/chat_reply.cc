@@ -132,9 +132,10 @@ bool ChatReply::write_choice_lists(std::string& piece, const serving::Transcript
   return write_routed(piece, entry_, transcript, choice_, experts);
 }
 
-void ChatReply::close_choice(std::string& piece) {
+void ChatReply::close_choice(std::string& piece, const serving::Transcript& transcript) {
   Choice& choice = choices_[choice_];
-  piece += cat(",\"finish_reason\":", json::write(finish_reason(choice, choice.end)), "}");
+  piece += cat(version_members(transcript, choice_, with_ids(), request_.fields.adapters),
+               ",\"finish_reason\":", json::write(finish_reason(choice, choice.end)), "}");
   choice = {};
   inside_ = false;
   ++choice_;
@@ -175,7 +176,7 @@ std::string ChatReply::next_piece(const serving::Transcript& transcript) {
     if (piece.size() >= piece_bytes) return piece;
     if (!inside_) open_choice(piece);
     if (!write_choice_lists(piece, transcript)) return piece;
-    close_choice(piece);
+    close_choice(piece, transcript);
     if (choice_ == choices_.size()) piece += ']';
   }
   if (!write_prompt_lists(piece, transcript)) return piece;

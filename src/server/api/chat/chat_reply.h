@@ -52,7 +52,7 @@ class ChatReply final : public Reply {
   json::Array logprobs_of(const serving::ChoiceUpdate& update) const;
   json::Object message_of(const Choice& choice) const;
   void open_choice(std::string& piece);
-  void close_choice(std::string& piece);
+  void close_choice(std::string& piece, const serving::Transcript& transcript);
   // Writes the rest of the choice's lists, and of the prompt's, up to the size of a piece. True at
   // their end.
   bool write_choice_lists(std::string& piece, const serving::Transcript& transcript);

@@ -87,9 +87,16 @@ void CompletionReply::open_choice(std::string& piece) {
   place_.list = with_logprobs() ? 0 : logprob_lists.size();
 }
 
-void CompletionReply::close_choice(std::string& piece) {
+std::string CompletionReply::versions_of(std::size_t index,
+                                         const serving::Transcript& transcript) const {
+  return version_members(transcript, index, request_.fields.tokens.return_ids,
+                         request_.fields.adapters);
+}
+
+void CompletionReply::close_choice(std::string& piece, const serving::Transcript& transcript) {
   Choice& choice = choices_[place_.choice];
-  piece += cat(",\"finish_reason\":", finish_of(choice.end), "}");
+  piece += cat(versions_of(place_.choice, transcript), ",\"finish_reason\":", finish_of(choice.end),
+               "}");
   choice = {};
   ++place_.choice;
   place_.inside = false;
@@ -168,7 +175,7 @@ std::string CompletionReply::next_piece(const serving::Transcript& transcript) {
     if (!write_logprobs(piece, transcript) || !write_ids(piece, transcript) ||
         !write_experts(piece, transcript))
       return piece;
-    close_choice(piece);
+    close_choice(piece, transcript);
   }
   ended_ = true;
   return piece += ReplyHead::close(transcript);
@@ -200,6 +207,7 @@ std::string CompletionReply::event(const News& news, std::size_t first, std::siz
     if (opens) choice += cat(",\"prompt_token_ids\":", id_list(request_.prompts[number].tokens));
     choice += cat(",\"token_ids\":", id_list(news.tokens.ids()));
   }
+  if (news.end) choice += versions_of(news.index, transcript);
   choice += cat(",\"finish_reason\":", finish_of(news.end), "}");
   std::string event = head_.event("text_completion", choice,
                                   {.prompt_tokens = std::ssize(request_.prompts[number].tokens),

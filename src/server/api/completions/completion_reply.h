@@ -76,7 +76,8 @@ class CompletionReply final : public Reply {
   std::string text_of(std::size_t index, std::string_view text) const;
 
   void open_choice(std::string& piece);
-  void close_choice(std::string& piece);
+  std::string versions_of(std::size_t index, const serving::Transcript& transcript) const;
+  void close_choice(std::string& piece, const serving::Transcript& transcript);
   // Writes the rest of the lists of log-probabilities, or of the others, up to the size of a piece.
   // True at their end.
   bool write_logprobs(std::string& piece, const serving::Transcript& transcript);

@@ -10,27 +10,11 @@
 namespace motley::server {
 namespace {
 
-// vLLM's name of weights that were never replaced.
-constexpr std::string_view base_version = "default";
-
 // The members of a token without the braces; vLLM's form since 0.33, and `token` as before.
 void append_number(std::string& text, std::int32_t id, float logprob, std::size_t rank) {
   text += cat("\"token\":\"token_id:", id, "\",\"token_id\":", id, ",\"logprob\":");
   json::append_number(text, finite_logprob(logprob));
   text += cat(",\"rank\":", rank);
-}
-
-// Half-open spans of a choice's tokens, from 0 on.
-std::string weight_versions(const std::vector<serving::VersionSpan>& spans, std::int64_t drawn) {
-  std::string list = "[";
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    const std::int64_t end = i + 1 < spans.size() ? std::min(spans[i + 1].first, drawn) : drawn;
-    if (spans[i].first >= end) continue;
-    const std::string_view version = spans[i].version.empty() ? base_version : spans[i].version;
-    list += cat(list.size() > 1 ? "," : "", "{\"version\":", json::string_literal(version),
-                ",\"start\":", spans[i].first, ",\"end\":", end, "}");
-  }
-  return list += ']';
 }
 
 }  // namespace
