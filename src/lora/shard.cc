@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -41,21 +42,27 @@ class Parts {
     const auto same = std::ranges::find(known, key, &std::pair<Key, int>::first);
     if (same != known.end()) return same->second;
     known.emplace_back(key, static_cast<int>(to_.matrices.size()));
-    Matrix& part = to_.matrices.emplace_back();
-    part.rows = key.rows.size();
-    part.columns = key.columns.size();
-    part.values.reserve(static_cast<std::size_t>(part.rows * part.columns));
-    for (const Range& down : key.rows.parts()) {
-      MOTLEY_CHECK(down.end <= whole.rows, "rows of the matrix");
-      for (std::int64_t row = down.begin; row < down.end; ++row)
-        append_row(whole.row(row), key, part);
-    }
+    to_.matrices.push_back(part_of(whole, key));
     return known.back().second;
   }
 
-  static void append_row(const float* row, const Key& key, Matrix& part) {
-    for (const Range& across : key.columns.parts())
-      part.values.insert(part.values.end(), row + across.begin, row + across.end);
+  static Matrix part_of(const Matrix& whole, const Key& key) {
+    const std::span<const Range> down = key.rows.parts();
+    for (const Range& rows : down) MOTLEY_CHECK(rows.end <= whole.rows, "rows of the matrix");
+    if (down.size() == 1 && key.columns == Ranges(Range{0, whole.columns}))
+      return whole.rows_between(down.front().begin, down.front().end);
+    Matrix part{.rows = key.rows.size(), .columns = key.columns.size()};
+    part.values.reserve(static_cast<std::size_t>(part.size()));
+    std::vector<float> row(static_cast<std::size_t>(whole.columns));
+    for (const Range& rows : down) {
+      for (std::int64_t at = rows.begin; at < rows.end; ++at) {
+        whole.read(at * whole.columns, row);
+        for (const Range& across : key.columns.parts())
+          part.values.insert(part.values.end(), row.begin() + across.begin,
+                             row.begin() + across.end);
+      }
+    }
+    return part;
   }
 
   const Adapter& from_;
@@ -106,7 +113,8 @@ Adapter shard_of(const Adapter& adapter, std::span<const SiteShard> shards) {
               .convention = adapter.convention,
               .swapped = adapter.swapped,
               .expert_major = adapter.expert_major,
-              .largest_rank = adapter.largest_rank};
+              .largest_rank = adapter.largest_rank,
+              .file = adapter.file};
   Parts parts(adapter, own);
   for (const SiteDelta& delta : adapter.sites) {
     const auto found = std::ranges::find(shards, delta.site, &SiteShard::site);

@@ -155,9 +155,9 @@ inline std::vector<double> delta_of(const Adapter& adapter, const Factors& facto
   for (std::int64_t r = 0; r < factors.rank; ++r) {
     double t = 0;
     for (std::int64_t k = 0; k < a.columns; ++k)
-      t += double{a.row(r)[k]} * x[static_cast<std::size_t>(k)];
+      t += double{a.at(r, k)} * x[static_cast<std::size_t>(k)];
     for (std::int64_t o = 0; o < b.rows; ++o)
-      y[static_cast<std::size_t>(o)] += double{factors.scale} * t * double{b.row(o)[r]};
+      y[static_cast<std::size_t>(o)] += double{factors.scale} * t * double{b.at(o, r)};
   }
   return y;
 }

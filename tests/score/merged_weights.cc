@@ -73,7 +73,7 @@ void merge(const lora::Adapter& adapter, double scale, std::map<std::string, Wei
         for (std::int64_t k = 0; k < site.in; ++k) {
           double delta = 0;
           for (std::int64_t r = 0; r < factors.rank; ++r)
-            delta += double{b.row(o)[r]} * double{a.row(r)[k]};
+            delta += double{b.at(o, r)} * double{a.at(r, k)};
           float& element = w[static_cast<std::size_t>(o * site.in + k)];
           element = static_cast<float>(element + scale * double{factors.scale} * delta);
         }

@@ -10,14 +10,13 @@
 #include <optional>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "base/cat.h"
 #include "base/system/memory.h"
+#include "base/system/parallel.h"
 #include "base/system/unnamed_file.h"
 #include "base/units.h"
 
@@ -297,24 +296,11 @@ MappedFile::~MappedFile() {
   range_ = {};
   auto* const data = const_cast<std::byte*>(data_);
   constexpr std::size_t piece = std::size_t{256} << 20;
-  constexpr std::size_t max_threads = 8;
   const std::size_t pieces = (size_ + piece - 1) / piece;
   if (pieces > 1) {
-    std::atomic<std::size_t> next{0};
-    const auto discard = [&] {
-      for (std::size_t i = next++; i < pieces; i = next++)
-        ::madvise(data + i * piece, std::min(piece, size_ - i * piece), MADV_DONTNEED);
-    };
-    std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < std::min(pieces, max_threads); ++i) {
-      try {
-        threads.emplace_back(discard);
-      } catch (const std::system_error&) {
-        break;  // if no thread can be created, the existing ones do the work
-      }
-    }
-    discard();
-    for (std::thread& thread : threads) thread.join();
+    for_each_index(pieces, size_, [&](std::size_t i) {
+      ::madvise(data + i * piece, std::min(piece, size_ - i * piece), MADV_DONTNEED);
+    });
   }
   ::munmap(data, size_);
 }

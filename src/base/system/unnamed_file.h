@@ -39,9 +39,13 @@ class UnnamedFile {
   UnnamedFile(std::filesystem::path folder, int descriptor)
       : folder_(std::move(folder)), descriptor_(descriptor) {}
   Error failure(std::string_view action, int error) const;
+  // Room for so many bytes in memory.
+  Result<void> make_room(std::uint64_t bytes);
 
-  std::filesystem::path folder_;
+  std::filesystem::path folder_;  // empty: the file is in memory
   int descriptor_;
+  std::byte* memory_ = nullptr;
+  std::uint64_t room_ = 0;  // bytes of it
   std::uint64_t size_ = 0;
 };
 

@@ -2,13 +2,21 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
 #include "lora/site.h"
-#include "tensor/tensor.h"
+
+namespace motley::tensor {
+class Checkpoint;
+}
 
 namespace motley::lora {
 
@@ -27,13 +35,29 @@ struct ContentVersion {
 // 32 hexadecimal digits.
 std::string to_string(ContentVersion version);
 
-// Row-major numbers of one factor, table or vector.
+// Row-major numbers of one factor, table or vector: `values`, or what a file in memory stores.
 struct Matrix {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::vector<float> values;
+  std::vector<float> values = {};
+  // Numbers of type `dtype` at any alignment, which must outlive the matrix (Adapter::file); null:
+  // `values` has the numbers.
+  const std::byte* stored = nullptr;
+  DType dtype = DType::f32;
 
+  std::int64_t size() const { return rows * columns; }
+  // Of the numbers as they are held.
+  std::uint64_t bytes() const;
+  // Of a matrix with `values`.
   const float* row(std::int64_t index) const { return values.data() + index * columns; }
+  // For numbers one by one, where time does not matter.
+  float at(std::int64_t row, std::int64_t column) const;
+  // The numbers from the one at `first` on.
+  void read(std::int64_t first, std::span<float> to) const;
+  // All of them.
+  std::vector<float> numbers() const;
+  // Some of its rows: of what is stored, else a copy.
+  Matrix rows_between(std::int64_t begin, std::int64_t end) const;
 };
 
 // delta = scale * B A. a and b are indices into Adapter::matrices: A [rank, in], B [out, rank], but
@@ -83,6 +107,8 @@ struct Adapter {
   bool swapped = false;       // packed factors had in and out exchanged
   bool expert_major = false;  // packed B columns are in the order e * r + rank
   int largest_rank = 0;
+  // What matrices that are stored refer to; null if a content that the caller holds has it.
+  std::shared_ptr<const tensor::Checkpoint> file = {};
 
   const SiteDelta* find(Site site) const;
 };
@@ -92,5 +118,8 @@ struct Adapter {
 std::string_view exclusive_reason(const Adapter& adapter);
 
 ContentVersion hash_content(const Adapter& adapter);
+
+// The same, or nothing if a stored number is not finite: both take one pass over the file.
+std::optional<ContentVersion> hash_finite_content(const Adapter& adapter);
 
 }  // namespace motley::lora

@@ -1,16 +1,13 @@
 #include "lora/files/content.h"
 
 #include <algorithm>
-#include <atomic>
 #include <span>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/cat.h"
 #include "base/sha256.h"
-#include "base/system/cpu.h"
+#include "base/system/parallel.h"
 #include "lora/files/config/config.h"
 #include "lora/files/load.h"
 
@@ -19,10 +16,6 @@ namespace {
 
 using tensor::Checkpoint;
 
-// More threads would slow down the steps that run meanwhile.
-constexpr int max_threads = 8;
-constexpr std::uint64_t bytes_a_thread = 16 << 20;
-
 std::span<const std::byte> bytes_of(const Checkpoint::Item& item) {
   return {item.tensor().bytes(), item.entry->end - item.entry->begin};
 }
@@ -30,26 +23,11 @@ std::span<const std::byte> bytes_of(const Checkpoint::Item& item) {
 std::string checksum_of(const Checkpoint& tensors) {
   const std::span<const Checkpoint::Item> items = tensors.items();
   std::vector<Sha256::Digest> digests(items.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < items.size(); i = next++) {
-      Sha256 hash;
-      hash.add(bytes_of(items[i]));
-      digests[i] = hash.digest();
-    }
-  };
-  const auto wanted =
-      static_cast<int>(std::min<std::uint64_t>(tensors.file_bytes() / bytes_a_thread, max_threads));
-  std::vector<std::thread> threads;
-  for (int i = 1; i < std::min(wanted, usable_cpus()); ++i) {
-    try {
-      threads.emplace_back(work);
-    } catch (const std::system_error&) {
-      break;  // those that are there do the work
-    }
-  }
-  work();
-  for (std::thread& each : threads) each.join();
+  for_each_index(items.size(), tensors.file_bytes(), [&](std::size_t i) {
+    Sha256 hash;
+    hash.add(bytes_of(items[i]));
+    digests[i] = hash.digest();
+  });
   Sha256 all;
   for (const Sha256::Digest& each : digests) all.add(each);
   return to_hex(all.digest());

@@ -66,7 +66,7 @@ TEST(AdapterContent, LoadsAsItsFolderDoes) {
     EXPECT_EQ(loaded.version, from_folder.version);
     ASSERT_EQ(loaded.matrices.size(), from_folder.matrices.size());
     for (std::size_t i = 0; i < loaded.matrices.size(); ++i)
-      EXPECT_EQ(loaded.matrices[i].values, from_folder.matrices[i].values);
+      EXPECT_EQ(loaded.matrices[i].numbers(), from_folder.matrices[i].numbers());
     // Again, as after an eviction.
     EXPECT_EQ(load_adapter(*content, options, base).value().version, from_folder.version);
   }

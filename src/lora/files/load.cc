@@ -1,6 +1,7 @@
 #include "lora/files/load.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,7 +134,9 @@ Result<Adapter> assemble(const Tensors& tensors, const Config& config, const Loa
                    "them. The base's are taken; train with bias=none or PEFT 0.21"}});
   }
   drop_unused(adapter);
-  adapter.version = hash_content(adapter);
+  const auto version = hash_finite_content(adapter);
+  if (!version) return not_finite(units);
+  adapter.version = *version;
   return std::move(adapter);
 }
 
@@ -148,9 +151,12 @@ Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& op
     return judge_header(header, config, base, sites);
   };
   const auto assembled = [&]() -> Result<Adapter> {
-    MOTLEY_TRY(const tensor::Checkpoint file,
+    MOTLEY_TRY(tensor::Checkpoint opened,
                tensor::Checkpoint::open(folder, weights_stem, rules, judge));
-    return assemble({file, folder.string()}, config, options, base, sites);
+    const auto file = std::make_shared<const tensor::Checkpoint>(std::move(opened));
+    MOTLEY_TRY(Adapter adapter, assemble({*file, folder.string()}, config, options, base, sites));
+    adapter.file = file;
+    return adapter;
   };
   auto adapter = assembled();
   // Errors and results may stem from patterns that exceeded the budget.
@@ -184,10 +190,14 @@ Error advised(Error error) {
 }  // namespace
 
 Matrix transposed(const Matrix& from) {
-  Matrix to{from.columns, from.rows, std::vector<float>(from.values.size())};
+  Matrix to{.rows = from.columns,
+            .columns = from.rows,
+            .values = std::vector<float>(static_cast<std::size_t>(from.size()))};
+  std::vector<float> row(static_cast<std::size_t>(from.columns));
   for (std::int64_t r = 0; r < from.rows; ++r) {
+    from.read(r * from.columns, row);
     for (std::int64_t c = 0; c < from.columns; ++c)
-      to.values[static_cast<std::size_t>(c * from.rows + r)] = from.row(r)[c];
+      to.values[static_cast<std::size_t>(c * from.rows + r)] = row[static_cast<std::size_t>(c)];
   }
   return to;
 }

@@ -39,7 +39,7 @@ Result<Orientation> parse_orientation(std::string_view text);
 Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
                              const BaseView& base);
 
-// The same of files that are in memory already.
+// The same of files that are in memory already; the content must outlive the adapter.
 Result<Adapter> load_adapter(const AdapterContent& content, const LoadOptions& options,
                              const BaseView& base);
 

@@ -127,7 +127,7 @@ std::map<std::pair<Site, int>, std::vector<double>> products(const Adapter& adap
           for (std::int64_t r = 0; r < a.rows; ++r) {
             for (std::int64_t k = 0; k < a.columns; ++k)
               product[static_cast<std::size_t>(o * a.columns + k)] +=
-                  double{factors.scale} * double{b.row(o)[r]} * double{a.row(r)[k]};
+                  double{factors.scale} * double{b.at(o, r)} * double{a.at(r, k)};
           }
         }
       }

@@ -76,7 +76,7 @@ TEST(WrittenFiles, SavedTablesComeWithTheirTwinsAndTheBasesOwn) {
   for (const Projection table : {Projection::embed, Projection::lm_head}) {
     const SiteDelta* delta = twins.adapter->find({-1, table});
     ASSERT_NE(delta, nullptr);
-    EXPECT_EQ(twins.adapter->matrices[static_cast<std::size_t>(delta->replaced)].values,
+    EXPECT_EQ(twins.adapter->matrices[static_cast<std::size_t>(delta->replaced)].numbers(),
               all(720, 2));
   }
   AdapterFiles alone;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/number_types.h"
+#include "base/system/parallel.h"
 #include "lora/pages/packed_layout.h"
 #include "tensor/convert.h"
 
@@ -26,15 +27,23 @@ float row_scale(std::span<const float> row) {
   return std::max(f8_e8m0::from_rounded_up(largest / max_e4m3).to_float(), 0x1p-126F);
 }
 
-// Writes numbers in the pool's type, divided by the row's scale.
-void write_numbers(std::span<const float> numbers, DType dtype, float scale, std::byte* to) {
-  if (scale == 1.0F) return tensor::narrow(dtype, numbers, to);
-  std::array<float, 256> scaled{};
+// Writes `count` numbers of a matrix, from the one at `first` on, in the pool's type, divided by
+// the row's scale.
+void write_numbers(const Matrix& from, std::int64_t first, std::size_t count, DType dtype,
+                   float scale, std::byte* to) {
   const std::size_t element = static_cast<std::size_t>(bits(dtype)) / 8;
-  for (std::size_t at = 0; at < numbers.size(); at += scaled.size()) {
-    const std::size_t count = std::min(scaled.size(), numbers.size() - at);
-    for (std::size_t i = 0; i < count; ++i) scaled[i] = numbers[at + i] / scale;
-    tensor::narrow(dtype, std::span(scaled).first(count), to + at * element);
+  if (from.stored != nullptr && from.dtype == dtype && scale == 1.0F) {
+    std::memcpy(to, from.stored + static_cast<std::size_t>(first) * element, count * element);
+    return;
+  }
+  std::array<float, 256> numbers;
+  for (std::size_t at = 0; at < count; at += numbers.size()) {
+    const auto chunk = std::span(numbers).first(std::min(numbers.size(), count - at));
+    from.read(first + static_cast<std::int64_t>(at), chunk);
+    if (scale != 1.0F) {
+      for (float& number : chunk) number /= scale;
+    }
+    tensor::narrow(dtype, chunk, to + at * element);
   }
 }
 
@@ -82,7 +91,7 @@ class BlobWriter {
     const std::vector<float> scales = factor ? scales_of(&from) : std::vector<float>();
     const auto columns = static_cast<std::size_t>(from.columns);
     const std::size_t max_count = PageWriter::max_bytes / element;
-    const std::size_t numbers = from.values.size();
+    const auto numbers = static_cast<std::size_t>(from.size());
     std::size_t at = 0;
     while (at < numbers) {
       // Stays within a row if rows have scales.
@@ -91,7 +100,7 @@ class BlobWriter {
       MOTLEY_TRY(std::byte* const place, writer_.next(to + at * element, count * element));
       const float scale =
           scales.empty() ? 1.0F : scale_at(scales, static_cast<std::int64_t>(at / columns));
-      write_numbers(std::span(from.values).subspan(at, count), dtype, scale, place);
+      write_numbers(from, static_cast<std::int64_t>(at), count, dtype, scale, place);
       at += count;
     }
     MOTLEY_TRY_VOID(write_zeros(to + numbers * element, to + blob.numbers));
@@ -115,7 +124,8 @@ class BlobWriter {
                  writer_.next(to + static_cast<std::size_t>(first) * pitch, bytes));
       std::memset(place, 0, bytes);
       for (std::int64_t row = first; row < first + rows; ++row, place += pitch)
-        write_numbers({from.row(row), columns}, format_.dtype, scale_at(scales, row), place);
+        write_numbers(from, row * from.columns, columns, format_.dtype, scale_at(scales, row),
+                      place);
     }
     if (!format_.scaled()) return {};
     MOTLEY_TRY_VOID(
@@ -148,8 +158,10 @@ class BlobWriter {
           if (from == nullptr || rank >= from->rows) continue;
           const float scale = scale_at(is_second ? second_scales : first_scales, rank);
           scales[static_cast<std::size_t>(column)] = scale;
-          write_tile_row({from->row(rank) + k, count}, scale, static_cast<std::size_t>(row), pitch,
-                         tile);
+          std::array<std::byte, max_pitch> numbers{};
+          write_numbers(*from, rank * from->columns + k, count, format_.dtype, scale,
+                        numbers.data());
+          write_tile_row(std::span(numbers).first(pitch), static_cast<std::size_t>(row), tile);
         }
       }
     }
@@ -185,23 +197,23 @@ class BlobWriter {
           const std::int64_t count =
               std::clamp<std::int64_t>(from->columns - begin, skipped, 16) - skipped;
           if (count == 0) continue;
-          std::array<float, 16> numbers{};
-          std::copy_n(from->row(source.row) + begin + skipped, count, numbers.begin() + skipped);
-          write_tile_row(numbers, scale, static_cast<std::size_t>(row), pitch, tile);
+          std::array<std::byte, max_pitch> numbers{};
+          write_numbers(*from, source.row * from->columns + begin + skipped,
+                        static_cast<std::size_t>(count), format_.dtype, scale,
+                        numbers.data() + static_cast<std::size_t>(skipped) * element);
+          write_tile_row(std::span(numbers).first(pitch), static_cast<std::size_t>(row), tile);
         }
       }
     }
     return format_.scaled() ? write_floats(scales, to) : Result<void>();
   }
 
-  // Writes a row of a tile up to its full pitch, chunk by chunk.
-  void write_tile_row(std::span<const float> numbers, float scale, std::size_t row,
-                      std::size_t pitch, std::byte* tile) const {
-    std::array<std::byte, 128> bytes{};
-    const std::size_t element = static_cast<std::size_t>(bits(format_.dtype)) / 8;
-    write_numbers(numbers, format_.dtype, scale, bytes.data());
-    for (std::size_t at = 0; at < numbers.size() * element; at += 16)
-      std::memcpy(tile + swizzled(row, at, pitch), bytes.data() + at, 16);
+  static constexpr std::size_t max_pitch = 128;
+
+  // Writes a row of a tile, chunk by chunk.
+  static void write_tile_row(std::span<const std::byte> bytes, std::size_t row, std::byte* tile) {
+    for (std::size_t at = 0; at < bytes.size(); at += 16)
+      std::memcpy(tile + swizzled(row, at, bytes.size()), bytes.data() + at, 16);
   }
 
   Result<void> write_zeros(std::byte* begin, const std::byte* end) {
@@ -234,19 +246,38 @@ class BlobWriter {
   PageWriter& writer_;
 };
 
+// Blobs in the host's memory do not depend on each other.
+void write_at_once(const Adapter& adapter, const Placement& placement,
+                   std::span<std::byte* const> bases) {
+  std::uint64_t bytes = 0;
+  for (const Blob& blob : placement.blobs) bytes += blob.bytes;
+  for_each_index(placement.blobs.size(), bytes, [&](std::size_t at) {
+    const Blob& blob = placement.blobs[at];
+    PageWriter writer;
+    const Result<void> written =
+        BlobWriter(adapter, placement.format, writer).write(blob, bases[blob.run] + blob.offset);
+    MOTLEY_CHECK(written.ok(), "the host's memory takes every write");
+  });
+}
+
 }  // namespace
 
 std::vector<float> scales_of_rows(const Matrix& matrix) {
   std::vector<float> scales(static_cast<std::size_t>(matrix.rows));
+  std::vector<float> numbers(static_cast<std::size_t>(matrix.columns));
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
-    scales[static_cast<std::size_t>(row)] =
-        row_scale({matrix.row(row), static_cast<std::size_t>(matrix.columns)});
+    matrix.read(row * matrix.columns, numbers);
+    scales[static_cast<std::size_t>(row)] = row_scale(numbers);
   }
   return scales;
 }
 
 Result<void> write_blobs(const Adapter& adapter, const Placement& placement,
                          std::span<std::byte* const> bases, PageWriter& writer) {
+  if (writer.is_direct()) {
+    write_at_once(adapter, placement, bases);
+    return {};
+  }
   // In the order of addresses, so that adjacent blobs are copied together.
   std::vector<std::size_t> order(placement.blobs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

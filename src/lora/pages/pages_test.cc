@@ -10,6 +10,7 @@
 #include "lora/pages/blobs.h"
 #include "lora/pages/packed_layout.h"
 #include "lora/pages/pool.h"
+#include "lora/test_stored.h"
 #include "lora/test_world.h"
 #include "tensor/device/cpu_device.h"
 #include "tensor/device/scripted_device.h"
@@ -370,6 +371,35 @@ TEST(Pages, AreTheSameInEveryArena) {
                 copy->find({0, Projection::q})->factors[0].a);
     }
     EXPECT_EQ(in_host->directory().sites, nullptr);
+  }
+}
+
+// The same bytes from numbers as a file has them.
+TEST(Pages, AreTheSameFromWhatAFileStores) {
+  const Adapter adapter = make_layers(8);
+  tensor::test::ScriptedDevice script(5);
+  for (const auto& [dtype, layout] :
+       {std::pair(DType::f32, Layout::rows), std::pair(DType::bf16, Layout::rows),
+        std::pair(DType::bf16, Layout::packed), std::pair(DType::f8_e4m3, Layout::rows),
+        std::pair(DType::f8_e4m3, Layout::packed)}) {
+    Pool::Options options = options_of(dtype, layout);
+    options.staging = {.piece_bytes = PageWriter::max_bytes, .pieces = 2};
+    const Placement placement = place_blobs(adapter, options.format(), options.page_bytes);
+    for (const DType stored_dtype : {DType::f32, DType::f16, DType::bf16}) {
+      const test::StoredAdapter stored = test::stored_as(stored_dtype, adapter);
+      const auto host = Pool::create(device(), options).value();
+      const auto gpu = Pool::create(script, options).value();
+      const Handle plain = host->load("plain", adapter).value();
+      for (const Handle& other : {host->load("stored", stored.adapter).value(),
+                                  gpu->load("stored", stored.adapter).value()}) {
+        for (const Placement::Blob& blob : placement.blobs) {
+          const auto bytes = [&](const Handle& handle) {
+            return handle->run(blob.run) + blob.offset;
+          };
+          ASSERT_EQ(std::memcmp(bytes(other), bytes(plain), blob.bytes), 0);
+        }
+      }
+    }
   }
 }
 

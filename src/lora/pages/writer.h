@@ -18,6 +18,8 @@ class PageWriter {
   PageWriter() = default;  // into the host's memory
   PageWriter(tensor::Staging& ring, tensor::Stream& stream) : ring_(&ring), stream_(&stream) {}
 
+  // Whether buffers are the pages: in the host's memory.
+  bool is_direct() const { return ring_ == nullptr; }
   // A buffer whose contents go to `to`; valid until the next call.
   Result<std::byte*> next(std::byte* to, std::size_t bytes);
   // Queues what has not been queued yet.

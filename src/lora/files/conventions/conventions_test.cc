@@ -273,10 +273,9 @@ std::vector<Spelling> spellings() {
 }
 
 // The numbers of one factor of one expert.
-const std::vector<float>& factor(const Adapter& adapter, Projection projection, int expert,
-                                 bool a) {
+std::vector<float> factor(const Adapter& adapter, Projection projection, int expert, bool a) {
   const Factors& factors = adapter.find({1, projection})->factors[at(expert)];
-  return adapter.matrices[at(a ? factors.a : factors.b)].values;
+  return adapter.matrices[at(a ? factors.a : factors.b)].numbers();
 }
 
 TEST(Conventions, ARandomAdapterLoadsToTheSameDeltasFromEach) {
@@ -470,7 +469,7 @@ TEST(Conventions, PartsOfRowsBecomeOneMap) {
   for (std::int64_t row = 0; row < 13; ++row) {
     for (std::int64_t column = 0; column < in; ++column) {
       float sum = 0;
-      for (std::int64_t r = 0; r < 6; ++r) sum += b.row(row)[r] * a.row(r)[column];
+      for (std::int64_t r = 0; r < 6; ++r) sum += b.at(row, r) * a.at(r, column);
       EXPECT_NEAR(sum, wanted[at(row * in + column)], 1e-6) << row << ", " << column;
     }
   }

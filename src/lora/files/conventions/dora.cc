@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "base/cat.h"
@@ -13,18 +14,21 @@ Result<Matrix> dora_gain(const BaseView& base, const DoraParams& params) {
   const Factors& factors = delta.factors[0];
   Matrix gain{1, delta.out, std::vector<float>(static_cast<std::size_t>(delta.out))};
   std::vector<float> rows(static_cast<std::size_t>(rows_at_once * delta.in));
+  const std::vector<float> a = params.a.numbers();
+  const std::vector<float> b = params.b.numbers();
   for (std::int64_t begin = 0; begin < delta.out; begin += rows_at_once) {
     const std::int64_t end = std::min(begin + rows_at_once, delta.out);
     if (params.weight == nullptr) {
       base.rows(delta.site, 0, begin, end, rows.data());
     } else {
-      std::copy(params.weight->row(begin), params.weight->row(end), rows.data());
+      const auto count = static_cast<std::size_t>((end - begin) * delta.in);
+      params.weight->read(begin * delta.in, std::span(rows).first(count));
     }
     for (std::int64_t out = begin; out < end; ++out) {
       float* const row = rows.data() + (out - begin) * delta.in;
       for (int r = 0; r < factors.rank; ++r) {
-        const float by = factors.scale * params.b.row(out)[r];
-        const float* const from = params.a.row(r);
+        const float by = factors.scale * b[static_cast<std::size_t>(out * factors.rank + r)];
+        const float* const from = a.data() + r * delta.in;
         for (std::int64_t k = 0; k < delta.in; ++k) row[k] += by * from[k];
       }
       double sum = 0;

@@ -5,7 +5,9 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/cat.h"
 #include "lora/files/conventions/builder.h"
@@ -25,11 +27,16 @@ Result<void> put_expert(Builder& builder, const SiteSpec& spec, int expert, cons
 }
 
 Matrix take_gate_up_rows(const Matrix& both, const GateUpRows& rows, bool up) {
-  Matrix part{rows.intermediate, both.columns, {}};
-  part.values.reserve(static_cast<std::size_t>(rows.intermediate * both.columns));
+  const auto from = [&](std::int64_t row) { return up ? rows.up(row) : rows.gate(row); };
+  if (!rows.interleaved) return both.rows_between(from(0), from(0) + rows.intermediate);
+  Matrix part{
+      .rows = rows.intermediate,
+      .columns = both.columns,
+      .values = std::vector<float>(static_cast<std::size_t>(rows.intermediate * both.columns))};
+  const auto columns = static_cast<std::size_t>(both.columns);
   for (std::int64_t row = 0; row < rows.intermediate; ++row) {
-    const float* const from = both.row(up ? rows.up(row) : rows.gate(row));
-    part.values.insert(part.values.end(), from, from + both.columns);
+    const std::size_t to = static_cast<std::size_t>(row) * columns;
+    both.read(from(row) * both.columns, std::span(part.values).subspan(to, columns));
   }
   return part;
 }
@@ -68,11 +75,9 @@ class Outer {
       return bad_tensor(*item, cat("is ", to_string(shape), ", and the first dimension is 1 or ",
                                    experts, ", the number of experts"));
     }
-    MOTLEY_TRY(const Matrix all, read_matrix(*item, shape[0] * shape[1], shape[2]));
-    for (std::int64_t e = 0; e < shape[0]; ++e) {
-      Matrix one{shape[1], shape[2], {all.row(e * shape[1]), all.row((e + 1) * shape[1])}};
-      outer.places_.push_back(builder.add(std::move(one)));
-    }
+    const Matrix all = view_matrix(*item, shape[0] * shape[1], shape[2]);
+    for (std::int64_t e = 0; e < shape[0]; ++e)
+      outer.places_.push_back(builder.add(all.rows_between(e * shape[1], (e + 1) * shape[1])));
     return outer;
   }
 
@@ -163,14 +168,12 @@ class ProjectionBuilder {
     if (own_a == nullptr) {
       factors.a = outer_a_.of(expert);
     } else {
-      MOTLEY_TRY(Matrix matrix, read_matrix(*own_a, rank, spec_.in));
-      factors.a = builder_.add(std::move(matrix));
+      factors.a = builder_.add(view_matrix(*own_a, rank, spec_.in));
     }
     if (own_b == nullptr) {
       factors.b = outer_b_.of(expert);
     } else {
-      MOTLEY_TRY(Matrix matrix, read_matrix(*own_b, spec_.out, rank));
-      factors.b = builder_.add(std::move(matrix));
+      factors.b = builder_.add(view_matrix(*own_b, spec_.out, rank));
     }
     if (own != nullptr && outer_ == nullptr) {
       builder_.adapter.convention = own->path.find("_projs.") == std::string::npos
@@ -197,12 +200,11 @@ Result<void> build_linear(Builder& builder, const Unit& unit, const ExpertSpecs&
   MOTLEY_TRY_VOID(check_dim(*b, 2, 0, 2 * specs.intermediate(), "outputs of gate and up"));
   const std::int64_t rank = a->entry->shape[0];
   MOTLEY_TRY_VOID(check_rank(*a, rank, *b, b->entry->shape[1], builder.config.rank_of(unit.path)));
-  MOTLEY_TRY(Matrix read_a, read_matrix(*a, rank, specs.hidden()));
-  MOTLEY_TRY(const Matrix both, read_matrix(*b, 2 * specs.intermediate(), rank));
+  const Matrix both = view_matrix(*b, 2 * specs.intermediate(), rank);
   Factors factors;
   factors.rank = static_cast<int>(rank);
   factors.scale = builder.config.scale_of(unit.path);
-  factors.a = builder.add(std::move(read_a));
+  factors.a = builder.add(view_matrix(*a, rank, specs.hidden()));
   const GateUpRows rows{builder.base.gate_up_interleaved(), specs.intermediate()};
   for (const bool up : {false, true}) {
     factors.b = builder.add(take_gate_up_rows(both, rows, up));
@@ -244,8 +246,7 @@ Result<void> build_outer_gate_up(Builder& builder, const Unit& unit, const Exper
       std::array<int, 2> parts{whole_a, whole_a};
       if (stacked) {
         for (const int up : {0, 1}) {
-          const Matrix& from = matrix(whole_a);
-          Matrix part{rank, from.columns, {from.row(up * rank), from.row((up + 1) * rank)}};
+          Matrix part = matrix(whole_a).rows_between(up * rank, (up + 1) * rank);
           parts[static_cast<std::size_t>(up)] = builder.add(std::move(part));
         }
       }

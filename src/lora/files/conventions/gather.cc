@@ -1,6 +1,9 @@
 #include "lora/files/conventions/gather.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/cat.h"
@@ -249,18 +252,49 @@ Result<void> judge_header(const tensor::SafetensorsHeader& header, const Config&
   return {};
 }
 
-Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns) {
+namespace {
+
+// An infinity or NaN among numbers that begin at element `first` of a tensor.
+Result<void> check_finite(const Unit::Item& item, std::int64_t first,
+                          std::span<const float> numbers) {
+  const auto found =
+      std::ranges::find_if_not(numbers, [](float number) { return std::isfinite(number); });
+  if (found == numbers.end()) return {};
+  return bad_tensor(item, cat("element ", first + (found - numbers.begin()), " is ",
+                              std::isnan(*found) ? "NaN" : "infinite"));
+}
+
+}  // namespace
+
+Matrix view_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns) {
   const tensor::ConstTensor view = item.tensor();
   MOTLEY_CHECK(view.elements() == rows * columns, "a tensor read as many numbers as it has");
-  Matrix matrix{rows, columns, std::vector<float>(static_cast<std::size_t>(rows * columns))};
-  tensor::widen(view.dtype(), view.bytes(), 0, matrix.values);
-  for (std::size_t i = 0; i < matrix.values.size(); ++i) {
-    if (!std::isfinite(matrix.values[i])) {
-      return bad_tensor(
-          item, cat("element ", i, " is ", std::isnan(matrix.values[i]) ? "NaN" : "infinite"));
+  return {.rows = rows, .columns = columns, .stored = view.bytes(), .dtype = view.dtype()};
+}
+
+Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns) {
+  Matrix matrix{
+      .rows = rows, .columns = columns, .values = view_matrix(item, rows, columns).numbers()};
+  MOTLEY_TRY_VOID(check_finite(item, 0, matrix.values));
+  return matrix;
+}
+
+Error not_finite(const Units& units) {
+  std::array<float, 1024> numbers;
+  for (const auto& [module, unit] : units) {
+    for (const Unit::Item* const item : unit.parts) {
+      if (item == nullptr) continue;
+      const Matrix all = view_matrix(*item, 1, item->tensor().elements());
+      for (std::int64_t first = 0; first < all.size(); first += std::ssize(numbers)) {
+        const auto count = std::min<std::int64_t>(std::ssize(numbers), all.size() - first);
+        const auto chunk = std::span(numbers).first(static_cast<std::size_t>(count));
+        all.read(first, chunk);
+        if (Result<void> checked = check_finite(*item, first, chunk); !checked.ok())
+          return std::move(checked).error();
+      }
     }
   }
-  return matrix;
+  MOTLEY_CHECK(false, "a number that is not finite is one of a tensor");
 }
 
 Result<void> require_both(const Unit::Item* a, const Unit::Item* b, std::string_view b_name,

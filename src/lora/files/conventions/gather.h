@@ -76,6 +76,13 @@ Result<void> judge_header(const tensor::SafetensorsHeader& header, const Config&
 // All elements of a tensor in their order, as rows x columns. An infinity or NaN is an error.
 Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns);
 
+// The same numbers without a copy: the file must outlive the matrix, and whether they are finite is
+// found where all are hashed.
+Matrix view_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns);
+
+// The first tensor with an infinity or NaN as an error, as read_matrix() has it.
+Error not_finite(const Units& units);
+
 // Both factors, or an error that names the missing one.
 Result<void> require_both(const Unit::Item* a, const Unit::Item* b, std::string_view b_name,
                           std::string_view a_name);

@@ -169,13 +169,13 @@ Result<void> unpack(Builder& builder, const Packed& packed, bool swapped, bool e
   const ExpertSpecs& specs = packed.specs;
   const std::int64_t experts = specs.experts();
   const std::int64_t rank = packed.a().entry->shape[0] / experts;
-  MOTLEY_TRY(const Matrix a, read_matrix(packed.a(), experts * rank, packed.a_columns()));
+  const Matrix a = view_matrix(packed.a(), experts * rank, packed.a_columns());
   MOTLEY_TRY(const Matrix b, read_matrix(packed.b(), packed.b_rows(), experts * rank));
   const float scale = builder.config.scale_of(packed.parameter);
   const GateUpRows rows{builder.base.gate_up_interleaved(), specs.intermediate()};
   for (std::int64_t e = 0; e < experts; ++e) {
     // The factors over r: from_a is wide, from_b is tall.
-    Matrix from_a{rank, a.columns, {a.row(e * rank), a.row((e + 1) * rank)}};
+    Matrix from_a = a.rows_between(e * rank, (e + 1) * rank);
     Matrix from_b{b.rows, rank, std::vector<float>(static_cast<std::size_t>(b.rows * rank))};
     for (std::int64_t row = 0; row < b.rows; ++row) {
       for (std::int64_t r = 0; r < rank; ++r) {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/cat.h"
 #include "lora/files/conventions/builder.h"
@@ -15,10 +17,14 @@ using Item = Unit::Item;
 bool equals_base(const BaseView& base, Site site, const Matrix& table) {
   constexpr std::int64_t rows_at_once = 64;
   std::vector<float> rows(static_cast<std::size_t>(rows_at_once * table.columns));
+  std::vector<float> read(rows.size());
   for (std::int64_t begin = 0; begin < table.rows; begin += rows_at_once) {
     const std::int64_t end = std::min(begin + rows_at_once, table.rows);
+    const auto count = static_cast<std::size_t>((end - begin) * table.columns);
     base.rows(site, 0, begin, end, rows.data());
-    if (!std::equal(table.row(begin), table.row(end), rows.data())) return false;
+    table.read(begin * table.columns, std::span(read).first(count));
+    if (!std::equal(read.begin(), read.begin() + static_cast<std::ptrdiff_t>(count), rows.begin()))
+      return false;
   }
   return true;
 }
@@ -42,7 +48,7 @@ Result<void> build_replacement(Builder& builder, const Unit& unit, const Units& 
     return unsupported_tensor(item, cat("has ", shape[0], " rows, and the base has ", rows,
                                         ": another vocabulary is not supported"));
   }
-  MOTLEY_TRY(Matrix table, read_matrix(item, rows, columns));
+  Matrix table = view_matrix(item, rows, columns);
   if (equals_base(builder.base, spec.site, table)) return {};
   const int place = builder.add(std::move(table));
   builder.at(spec).replaced = place;
@@ -96,11 +102,9 @@ Result<bool> build_factors(Builder& builder, const Unit& unit, std::string_view 
   MOTLEY_TRY_VOID(check_matrix(*b, "outputs", 0, spec.out));
   const std::int64_t rank = a->entry->shape[0];
   MOTLEY_TRY_VOID(check_rank(*a, rank, *b, b->entry->shape[1], builder.config.rank_of(module)));
-  MOTLEY_TRY(Matrix read_a, read_matrix(*a, rank, spec.in));
-  MOTLEY_TRY(Matrix read_b, read_matrix(*b, spec.out, rank));
-  if (embedding) read_a = transposed(read_a);
-  const int place_a = builder.add(std::move(read_a));
-  const int place_b = builder.add(std::move(read_b));
+  const Matrix whole_a = view_matrix(*a, rank, spec.in);
+  const int place_a = builder.add(embedding ? transposed(whole_a) : whole_a);
+  const int place_b = builder.add(view_matrix(*b, spec.out, rank));
   builder.at(spec).factors[0] = {place_a, place_b, static_cast<int>(rank),
                                  builder.config.scale_of(module)};
   return true;

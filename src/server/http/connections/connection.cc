@@ -29,7 +29,7 @@ static_assert(out_of_memory_answer.substr(out_of_memory_answer.find('{')).size()
 Connection::Connection(net::ByteStream stream, const ConnectionContext& context)
     : stream_(std::move(stream)),
       context_(context),
-      buffer_(context.limits.header_bytes + context.limits.pipelined_bytes + piece_bytes),
+      buffer_(context.limits.header_bytes + context.limits.pipelined_bytes + streamed_piece_bytes),
       deadline_(*context.timers),
       wake_(stream_.executor()) {}
 

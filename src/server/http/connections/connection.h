@@ -100,7 +100,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<std::optional<Error>> read_body();
   // The next piece of the body, which lies in the buffer until the next call; empty at its end.
   boost::asio::awaitable<Result<std::string_view>> next_piece(IncomingBody& body);
-  boost::asio::awaitable<std::optional<Error>> read_more();
+  boost::asio::awaitable<std::optional<Error>> read_more(std::size_t max_bytes = piece_bytes);
   boost::asio::awaitable<void> ask_to_continue();
   std::string_view buffered() const;
 

@@ -28,6 +28,13 @@ Error body_too_long(std::string_view bytes, std::size_t limit) {
 
 Error gone_away() { return {ErrorCode::cancelled, "the client went away"}; }
 
+// How much of a body is read at once.
+std::size_t piece_of(const IncomingBody& body) {
+  if (!body.streamed) return piece_bytes;
+  return body.chunks ? streamed_piece_bytes
+                     : std::clamp(body.left, piece_bytes, streamed_piece_bytes);
+}
+
 }  // namespace
 
 asio::awaitable<std::optional<Error>> Connection::read_request() {
@@ -59,9 +66,9 @@ std::string_view Connection::buffered() const {
   return {static_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-asio::awaitable<std::optional<Error>> Connection::read_more() {
+asio::awaitable<std::optional<Error>> Connection::read_more(std::size_t max_bytes) {
   if (!deadline_.expired()) {
-    const auto [failure, bytes] = co_await stream_.read_some(buffer_.prepare(piece_bytes));
+    const auto [failure, bytes] = co_await stream_.read_some(buffer_.prepare(max_bytes));
     buffer_.commit(bytes);
     if (!failure) co_return std::nullopt;
   }
@@ -117,7 +124,7 @@ asio::awaitable<Result<std::string_view>> Connection::next_piece(IncomingBody& b
   }
   while (!body.done()) {
     if (buffer_.size() == 0)
-      if (auto wrong = co_await read_more()) co_return *std::move(wrong);
+      if (auto wrong = co_await read_more(piece_of(body))) co_return *std::move(wrong);
     std::string_view content = buffered();
     if (body.chunks) {
       const Result<ChunkDecoder::Step> step = body.chunks->take(content);
@@ -153,7 +160,10 @@ asio::awaitable<Result<std::string_view>> Connection::next_streamed_piece(Incomi
   deadline_.clear();
   if (!piece.ok()) body.failure = piece.error();
   if (body.failure && body.failure->code() == ErrorCode::cancelled) client_has_gone();
-  if (piece.ok() && piece->empty()) watch();
+  if (piece.ok() && piece->empty()) {
+    buffer_.shrink_to_fit();
+    watch();
+  }
   co_return piece;
 }
 

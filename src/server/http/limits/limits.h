@@ -7,6 +7,9 @@ namespace motley::server {
 
 // What a connection reads, and keeps unread, at once.
 inline constexpr std::size_t piece_bytes = 16 << 10;
+// The same of a body that its route reads piece by piece, such as a pushed adapter: calls and
+// copies of small pieces would take most of its time.
+inline constexpr std::size_t streamed_piece_bytes = 256 << 10;
 // What a client may send in vain: during an answer, and before its connection closes.
 inline constexpr std::size_t linger_bytes = 64 << 20;
 
