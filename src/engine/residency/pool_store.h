@@ -35,7 +35,8 @@ class PoolStore final : public AdapterStore {
     Watchdog* watchdog = nullptr;  // of loads
     int loaders = 0;               // threads; 0: chosen by the number of processors
     // Adapters are read concurrently while their files have at most this many bytes together.
-    // Reading takes about three times the size of the file: the file, and its numbers in float32.
+    // Reading takes the size of the file and, where the numbers of its factors do not lie in the
+    // order of the canonical form, up to twice as much again for them in float32.
     std::uint64_t max_read_bytes = std::uint64_t{1} << 30;
     const Clock* clock = nullptr;  // null: the steady clock
   };
