@@ -105,7 +105,7 @@ struct MatrixHash {
 };
 
 MatrixHash hash_of(const Matrix& matrix) {
-  std::array<float, 1024> widened;
+  std::array<float, 1024> widened{};
   static_assert(widened.size() % NumbersHasher::together == 0);
   NumbersHasher numbers;
   MatrixHash hash;

@@ -36,7 +36,7 @@ void write_numbers(const Matrix& from, std::int64_t first, std::size_t count, DT
     std::memcpy(to, from.stored + static_cast<std::size_t>(first) * element, count * element);
     return;
   }
-  std::array<float, 256> numbers;
+  std::array<float, 256> numbers{};
   for (std::size_t at = 0; at < count; at += numbers.size()) {
     const auto chunk = std::span(numbers).first(std::min(numbers.size(), count - at));
     from.read(first + static_cast<std::int64_t>(at), chunk);

@@ -280,7 +280,7 @@ Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64
 }
 
 Error not_finite(const Units& units) {
-  std::array<float, 1024> numbers;
+  std::array<float, 1024> numbers{};
   for (const auto& [module, unit] : units) {
     for (const Unit::Item* const item : unit.parts) {
       if (item == nullptr) continue;
