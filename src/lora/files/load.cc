@@ -115,8 +115,7 @@ Result<Adapter> assemble(const Tensors& tensors, const Config& config, const Loa
   MOTLEY_TRY_VOID(build_plain(builder, units));
   MOTLEY_TRY_VOID(build_row_parts(builder, units));
   MOTLEY_TRY_VOID(build_experts(builder, units));
-  MOTLEY_TRY_VOID(
-      check_missing(path, find_missing(units, builder.deltas, config, base), options.partial));
+  const Missing missing = find_missing(units, builder.deltas, config, base);
 
   Adapter& adapter = builder.adapter;
   for (auto& [site, delta] : builder.deltas) {
@@ -124,6 +123,11 @@ Result<Adapter> assemble(const Tensors& tensors, const Config& config, const Loa
       adapter.largest_rank = std::max(adapter.largest_rank, factors.rank);
     adapter.sites.push_back(std::move(delta));
   }
+  drop_unused(adapter);
+  const auto version = hash_finite_content(adapter);
+  if (!version) return not_finite(units);
+  adapter.version = *version;
+  MOTLEY_TRY_VOID(check_missing(path, missing, options.partial));
   note_what_says_nothing(path, gathered);
   if (lost_biases(gathered, config, base)) {
     log::warning("adapter.biases_lost",
@@ -133,10 +137,6 @@ Result<Adapter> assemble(const Tensors& tensors, const Config& config, const Loa
                    "the file has no biases: PEFT up to 0.20 trains them and does not save "
                    "them. The base's are taken; train with bias=none or PEFT 0.21"}});
   }
-  drop_unused(adapter);
-  const auto version = hash_finite_content(adapter);
-  if (!version) return not_finite(units);
-  adapter.version = *version;
   return std::move(adapter);
 }
 
