@@ -54,10 +54,9 @@ struct AdapterLoads::Wanted {
   std::string_view missing;    // a file that was not there before the load
 };
 
-Result<AdapterLoads::Wanted> AdapterLoads::read(const HttpRequest& request, Taken taken) const {
-  MOTLEY_TRY(const json::Value body, parse_body(request));
-  Wanted wanted;
-  MOTLEY_TRY(wanted.request, read_load_adapter_request(body));
+Result<AdapterLoads::Wanted> AdapterLoads::find(const HttpRequest& request,
+                                                LoadAdapterRequest asked) const {
+  Wanted wanted{.request = std::move(asked), .sent = {}, .missing = {}};
   engine::AdapterSpec& spec = wanted.request.spec;
   MOTLEY_TRY_VOID(check_adapter_name(request, spec.name));
   if (std::ranges::find(options_.base_names, spec.name) != options_.base_names.end())
@@ -66,7 +65,6 @@ Result<AdapterLoads::Wanted> AdapterLoads::read(const HttpRequest& request, Take
   wanted.sent = spec.path;
   MOTLEY_TRY_VOID(place_adapter(spec, options_.root));
   wanted.missing = missing_file(spec.path);
-  if (taken == Taken::replaced) wanted.request.replace = true;
   return wanted;
 }
 
@@ -90,9 +88,23 @@ Error AdapterLoads::refused(const Wanted& wanted, const Error& error) const {
 }
 
 asio::awaitable<Result<std::string>> AdapterLoads::load(Exchange& exchange, Taken taken) {
-  // The file system and parsing may take time.
   std::atomic<bool> gone = false;
-  const auto work = [&] { return read(exchange.request(), taken); };
+  const auto read = [&]() -> Result<LoadAdapterRequest> {
+    MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
+    MOTLEY_TRY(LoadAdapterRequest request, read_load_adapter_request(body));
+    if (taken == Taken::replaced) request.replace = true;
+    return request;
+  };
+  Result<LoadAdapterRequest> request = co_await on_workers(workers_, exchange, gone, read);
+  if (!request.ok()) co_return request.error();
+  co_return co_await load(exchange, *std::move(request));
+}
+
+asio::awaitable<Result<std::string>> AdapterLoads::load(Exchange& exchange,
+                                                        LoadAdapterRequest asked) {
+  // The file system may take time.
+  std::atomic<bool> gone = false;
+  const auto work = [&] { return find(exchange.request(), std::move(asked)); };
   const Result<Wanted> wanted = co_await on_workers(workers_, exchange, gone, work);
   if (!wanted.ok()) co_return wanted.error();
   const LoadAdapterRequest& request = wanted->request;

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "server/api/adapter_request.h"
 #include "server/fair_workers.h"
 #include "server/http/messages/exchange.h"
 #include "server/shared_loads.h"
@@ -35,11 +36,13 @@ class AdapterLoads {
   };
   // The adapter's name. A folder that is not there yet, or not whole, is `not_found`.
   boost::asio::awaitable<Result<std::string>> load(Exchange& exchange, Taken taken);
+  // The same of a body that the caller has read.
+  boost::asio::awaitable<Result<std::string>> load(Exchange& exchange, LoadAdapterRequest request);
   boost::asio::awaitable<Result<std::string>> unload(Exchange& exchange);
 
  private:
   struct Wanted;
-  Result<Wanted> read(const HttpRequest& request, Taken taken) const;
+  Result<Wanted> find(const HttpRequest& request, LoadAdapterRequest asked) const;
   Error refused(const Wanted& wanted, const Error& error) const;
 
   engine::Engine& engine_;

@@ -119,6 +119,7 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
           {.engine = &engine_, .loads = &loads_, .requests = &under_way_, .workers = &workers_},
           {.info = options_.info,
            .takes_adapters = options_.adapter_loading || options_.admin_keys.required()}),
+      art_({.engine = &engine_, .loads = &loads_, .workers = &workers_}),
       pushes_({.engine = &engine_, .loads = &shared_loads_, .workers = &workers_},
               {.memory = options_.push_memory,
                .root = options_.adapter_root,

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/adapter_loads.h"
 #include "server/adapter_pushes.h"
+#include "server/art_routes.h"
 #include "server/api/api_keys.h"
 #include "server/api/fields/notices.h"
 #include "server/api/generation_plan.h"
@@ -106,6 +107,11 @@ class Service : public RouteHandlers {
     return (static_cast<Service&>(handlers).trainers_.*member)(exchange);
   }
 
+  template <auto member>
+  static boost::asio::awaitable<void> art(RouteHandlers& handlers, Exchange& exchange) {
+    return (static_cast<Service&>(handlers).art_.*member)(exchange);
+  }
+
   using Answer = boost::asio::awaitable<void>;
   Answer dispatch(Exchange& exchange, const Route& route);
   Answer playground(Exchange& exchange);
@@ -171,6 +177,7 @@ class Service : public RouteHandlers {
   AdapterLoads loads_;
   RequestsUnderWay under_way_;
   TrainerRoutes trainers_;
+  ArtRoutes art_;
   AdapterPushes pushes_;
   IgnoredFieldsLog ignored_;
 };

@@ -98,6 +98,12 @@ const RouteTable& Service::routes() {
       Route::post("/sleep", trainer<&TrainerRoutes::sleep>).for_operators().without_body(),
       Route::post("/wake_up", trainer<&TrainerRoutes::sleep>).for_operators().without_body(),
       Route::get("/is_sleeping", trainer<&TrainerRoutes::is_sleeping>),
+      Route::get("/art/capabilities", art<&ArtRoutes::capabilities>),
+      Route::get("/art/state", art<&ArtRoutes::state>),
+      Route::post("/art/in_flight_lora_update", art<&ArtRoutes::update>)
+          .for_operators()
+          .with_body(max_adapter_request_bytes)
+          .with_errors(adapter_error),
       // The base's weights: vLLM's routes, then those of SGLang and of trainers.
       Route::post("/init_weight_transfer_engine", trainer<&TrainerRoutes::refuse_weights>),
       Route::post("/shutdown_weight_transfer_engine", trainer<&TrainerRoutes::refuse_weights>),

@@ -38,15 +38,12 @@ struct PushFields {
 Result<PushRequest> request_of(const PushFields& asked) {
   PushRequest request;
   if (asked.version) {
-    if (!is_version(*asked.version))
-      return wrong_field(cat("not a version: ", quote(*asked.version)), "version", version_rule);
+    MOTLEY_TRY_VOID(check_version(*asked.version, "version"));
     request.spec.version = *asked.version;
   }
   // An empty one: there is no such adapter yet.
-  if (asked.expected_version && !asked.expected_version->empty() &&
-      !is_version(*asked.expected_version))
-    return wrong_field(cat("not a version: ", quote(*asked.expected_version)), "expected_version",
-                       version_rule);
+  if (asked.expected_version && !asked.expected_version->empty())
+    MOTLEY_TRY_VOID(check_version(*asked.expected_version, "expected_version"));
   request.spec.expected_version = asked.expected_version;
   if (asked.operation_id) {
     if (asked.operation_id->empty() || asked.operation_id->size() > max_operation_id_bytes)
@@ -72,6 +69,11 @@ Result<bool> read_flag(const Query& query, std::string_view name) {
 }
 
 }  // namespace
+
+Result<void> check_version(std::string_view version, std::string_view field) {
+  if (is_version(version)) return {};
+  return wrong_field(cat("not a version: ", quote(version)), field, version_rule);
+}
 
 bool is_json(std::string_view content_type) {
   const std::string_view type = content_type.substr(0, content_type.find(';'));

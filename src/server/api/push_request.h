@@ -23,6 +23,9 @@ struct PushRequest {
 inline constexpr std::size_t max_operation_id_bytes = 128;
 inline constexpr std::size_t max_version_bytes = 128;
 
+// Whether it can be the name of a version.
+Result<void> check_version(std::string_view version, std::string_view field);
+
 // Whether the body is JSON that names a path, and not the files.
 bool is_json(std::string_view content_type);
 

@@ -1,7 +1,6 @@
 #include "server/api/reply_parts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "base/function_ref.h"
 #include "base/version.h"
 #include "server/api/api_error.h"
+#include "server/api/policy_update.h"
 
 namespace motley::server {
 namespace {
@@ -23,18 +23,6 @@ void each_span(const std::vector<serving::VersionSpan>& spans, std::int64_t draw
     const std::int64_t end = i + 1 < spans.size() ? std::min(spans[i + 1].first, drawn) : drawn;
     if (spans[i].first < end) see(spans[i].version, spans[i].first, end);
   }
-}
-
-// The number after the last '@'; nothing where there is none.
-std::optional<std::int64_t> policy_of(std::string_view name) {
-  const std::size_t at = name.rfind('@');
-  if (at == std::string_view::npos) return std::nullopt;
-  const std::string_view digits = name.substr(at + 1);
-  std::int64_t number = 0;
-  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || number < 0)
-    return std::nullopt;
-  return number;
 }
 
 // ART's spans; empty where no version has a number.
