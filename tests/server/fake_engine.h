@@ -114,6 +114,10 @@ class FakeEngine : public engine::Engine {
     wait_until([&] { return last_id_ >= count; },
                "requests that were not submitted within a minute");
   }
+  // Returns when so many requests have their first token.
+  void wait_for_talking(std::size_t count) {
+    wait_until([&] { return talking_ >= count; }, "requests without a token for a minute");
+  }
   // Of the last choice that was cancelled alone.
   std::optional<std::int64_t> last_kept() const {
     const std::lock_guard lock(mutex_);
@@ -341,7 +345,10 @@ class FakeEngine : public engine::Engine {
         if (request.routed_experts_from && choice.said > 0)
           news.push_back(
               [number, computed](auto& sink) { route(sink, number, computed - 1, computed); });
-        ++choice.said;
+        if (++choice.said == 1 && number == 0) {
+          ++talking_;
+          changed_.notify_all();
+        }
         news.push_back([number, id, logprob, &request](auto& sink) {
           const std::vector<engine::TopLogprob> top(
               static_cast<std::size_t>(request.sampling.top_logprobs), {id, logprob});
@@ -470,6 +477,7 @@ class FakeEngine : public engine::Engine {
   bool ending_ = false;
   std::vector<std::int32_t> said_;
   std::size_t hold_after_ = static_cast<std::size_t>(-1);
+  std::size_t talking_ = 0;       // requests that have had a token
   std::size_t switch_after_ = 0;  // tokens; 0: never
   std::uint64_t old_pages_ = 0;
   std::optional<Error> refusal_;

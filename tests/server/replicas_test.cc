@@ -71,11 +71,16 @@ TEST_F(Replicas, PauseAndResumeTogether) {
   };
   ASSERT_EQ(server_.ask(post("/pause?mode=keep", "")).status, 200);
   std::vector<std::unique_ptr<Client>> queued;
-  for (int i = 0; i < 6; ++i) begin(queued);
   const auto waiting = [this](int replica) {
     return replicas_[replica].engine->status({}).sequences;
   };
-  EXPECT_TRUE(eventually([&] { return waiting(0) == 3 && waiting(1) == 3; }));
+  // One after the other, so that each finds the others counted.
+  for (int i = 1; i <= 6; ++i) {
+    begin(queued);
+    EXPECT_TRUE(eventually([&] { return waiting(0) + waiting(1) == i; }));
+  }
+  EXPECT_EQ(waiting(0), 3);
+  EXPECT_EQ(waiting(1), 3);
   EXPECT_EQ(replicas_[0].executor.steps + replicas_[1].executor.steps, 0);
   // In the other modes what queued ends, one way or the other.
   ASSERT_EQ(server_.ask(post("/pause?mode=abort", "")).status, 200);

@@ -29,7 +29,7 @@ std::string request_id_header(std::string_view id) { return cat("X-Request-Id: "
 
 class TrainersAsk : public testing::Test {
  protected:
-  // A generation that has its first token and waits for the test.
+  // A generation that the engine has.
   std::unique_ptr<Client> begin_one(const std::string& body, std::string_view headers = {}) {
     auto client = std::make_unique<Client>(server_.port());
     client->send(post("/v1/completions", body, headers));
@@ -174,6 +174,7 @@ TEST_F(TrainersAsk, AbortIsTheDefaultAndGivesWhatThereIs) {
   server_.engine().hold_after(1);
   const auto whole = begin_one(generation_of());
   const auto stream = begin_one(generation_of("base", R"(, "stream": true)"));
+  server_.engine().wait_for_talking(2);
   EXPECT_EQ(server_.ask(post("/pause", "")).status, 200);
   const Received reply = whole->receive();
   EXPECT_EQ(reply.status, 200);
