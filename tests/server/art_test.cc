@@ -23,9 +23,9 @@ std::string adapter_folder(const std::string& adapter) {
 class Art : public testing::Test {
  protected:
   void SetUp() override {
-    const Received loaded = server_.ask(
-        post("/v1/load_lora_adapter", cat(R"({"lora_name": "policy:active", "lora_path": ")",
-                                          adapter_folder("experts"), "\"}")));
+    const Received loaded = server_.ask(post(
+        "/v1/load_lora_adapter",
+        cat(R"({"lora_name": "policy:active", "lora_path": ")", adapter_folder("experts"), "\"}")));
     ASSERT_EQ(loaded.status, 200) << loaded.body;
   }
 
@@ -138,8 +138,9 @@ TEST_F(Art, UpdatesSayWhatIsWrong) {
   refused(R"({"model_name": "a@1", "lora_path": "/a"})", "policy_version");
   refused(R"({"model_name": "a@1", "lora_path": "/a", "policy_version": -1})", "policy_version");
   refused(R"({"model_name": "a b@1", "lora_path": "/a", "policy_version": 1})", "lora_slot");
-  refused(R"({"model_name": "a@1", "lora_path": "/a", "policy_version": 1, "generation_id": "a,b"})",
-          "generation_id");
+  refused(
+      R"({"model_name": "a@1", "lora_path": "/a", "policy_version": 1, "generation_id": "a,b"})",
+      "generation_id");
   refused(R"({"model_name": "a@1", "lora_path": "/a", "policy_version": 1, "operation_id": ""})",
           "operation_id");
   const TestServer closed({.tokenizer = {.name = "qwen2", .end = "!"}, .engine = &world_.engine()});
