@@ -129,7 +129,7 @@ class Generate(unittest.TestCase):
         prompt = self.ids("bread")
         for more in ({"token_ids": []}, {"token_ids": [-1]}, {"token_ids": [10**9]}, {"token_ids": {}},
                      {"sampling_params": 7}, {"sampling_params": {"logprobs": [1]}}, {"output_mode": "derender"},
-                     {"features": {"mm_hashes": {"image": ["a"]}}}, {"model": "nobody"},
+                     {"features": {"mm_hashes": {"image": ["a"]}}}, {"model": "unknown"},
                      {"sampling_params": {"prompt_logprob_token_ids": [[0]] * 100_000}},
                      {"sampling_params": {"prompt_logprob_token_ids": [[0] * 5000]}}):
             status, text, _ = self.server.ask(ROUTE, {"token_ids": prompt} | more)
