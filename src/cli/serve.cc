@@ -432,6 +432,7 @@ server::Service::Options service_options(const Settings& settings, serving::Serv
           .http_stats = [&http] { return http.stats(); },
           .watchdog = watchdog,
           .adapter_loading = settings.adapter_loading,
+          .model = &engines.stack().model().base_view(),
           .adapter_root = settings.adapter_root,
           .push_memory = settings.pushes,
           .default_adapter = settings.default_adapter,

@@ -7,6 +7,7 @@
 #include "base/cat.h"
 #include "engine/adapter_name.h"
 #include "engine/residency/residency.h"
+#include "lora/files/load.h"
 #include "server/api/adapter_request.h"
 #include "server/api/api_error.h"
 #include "server/api/request_body.h"
@@ -161,7 +162,7 @@ asio::awaitable<Result<std::string>> AdapterPushes::push_new(Exchange& exchange,
   // Two statements: g++ 12 destroys what a ?: with co_await gives twice.
   Result<Content> content = Content();
   if (sent.empty())
-    content = co_await receive(exchange, spec.name);
+    content = co_await receive(exchange, spec);
   else
     content = co_await copy(exchange, spec);
   const auto refused = [&](const Error& error) {
@@ -187,19 +188,23 @@ asio::awaitable<Result<std::string>> AdapterPushes::push_new(Exchange& exchange,
                   cat("adapter ", quote(name)), "look at the present version");
 }
 
-asio::awaitable<Result<void>> AdapterPushes::check_beginning(Exchange& exchange,
-                                                             Incoming& incoming) {
+asio::awaitable<Result<void>> AdapterPushes::check_beginning(Exchange& exchange, Incoming& incoming,
+                                                             const lora::LoadOptions& load) {
   std::atomic<bool> gone = false;
   const auto check = [&]() -> Result<void> {
     MOTLEY_TRY(const std::string text, incoming.file.beginning(incoming.data_begin));
     MOTLEY_TRY(incoming.header, tensor::parse_beginning(text, incoming.announced, body_name));
-    return lora::AdapterContent::check_header(*incoming.header, body_name);
+    MOTLEY_TRY_VOID(lora::AdapterContent::check_header(*incoming.header, body_name));
+    if (with_.base == nullptr) return {};
+    return lora::check_header(*incoming.header, lora::AdapterContent::config_of(*incoming.header),
+                              load, *with_.base);
   };
   co_return co_await on_workers(*with_.workers, exchange, gone, check);
 }
 
 // The client's bytes go to where they are held as they come.
-asio::awaitable<Result<void>> AdapterPushes::read_body(Exchange& exchange, Incoming& incoming) {
+asio::awaitable<Result<void>> AdapterPushes::read_body(Exchange& exchange, Incoming& incoming,
+                                                       const lora::LoadOptions& load) {
   while (true) {
     const Result<std::string_view> piece = co_await exchange.next_body_piece();
     if (!piece.ok()) co_return piece.error();
@@ -209,13 +214,13 @@ asio::awaitable<Result<void>> AdapterPushes::read_body(Exchange& exchange, Incom
     counts_.add_bytes(piece->size());
     // The header is checked before the rest comes.
     if (!incoming.shows_header()) continue;
-    taken = co_await check_beginning(exchange, incoming);
+    taken = co_await check_beginning(exchange, incoming, load);
     if (!taken.ok()) co_return taken;
   }
 }
 
-asio::awaitable<Result<AdapterPushes::Content>> AdapterPushes::receive(Exchange& exchange,
-                                                                       const std::string& name) {
+asio::awaitable<Result<AdapterPushes::Content>> AdapterPushes::receive(
+    Exchange& exchange, const engine::AdapterSpec& spec) {
   PushMemory::Share share(memory_);
   const std::uint64_t announced = exchange.request().content_length.value_or(0);
   Result<void> taken = share.grow(announced);
@@ -225,13 +230,13 @@ asio::awaitable<Result<AdapterPushes::Content>> AdapterPushes::receive(Exchange&
   taken = file->reserve(announced);
   if (!taken.ok()) co_return std::move(taken).error();
   Incoming incoming{.announced = announced, .share = std::move(share), .file = *std::move(file)};
-  taken = co_await read_body(exchange, incoming);
+  taken = co_await read_body(exchange, incoming, spec.load);
   if (!taken.ok()) co_return std::move(taken).error();
   incoming.share.shrink_to(incoming.file.size());
   std::atomic<bool> gone = false;
   const auto make = [&]() -> Result<Content> {
     MOTLEY_TRY(MappedFile body, std::move(incoming.file).map(body_name));
-    MOTLEY_TRY(auto content, lora::AdapterContent::of(std::move(body), cat("pushed ", name),
+    MOTLEY_TRY(auto content, lora::AdapterContent::of(std::move(body), cat("pushed ", spec.name),
                                                       std::move(incoming.header)));
     return memory_.keep(std::move(content), std::move(incoming.share));
   };

@@ -42,6 +42,7 @@ class AdapterPushes {
     engine::Engine* engine = nullptr;
     SharedLoads* loads = nullptr;
     FairWorkers* workers = nullptr;
+    const lora::BaseView* base = nullptr;  // null: headers are checked where adapters are loaded
   };
 
   AdapterPushes(const Collaborators& collaborators, Options options);
@@ -61,9 +62,12 @@ class AdapterPushes {
   // Whether the adapter may come now, as far as its head tells.
   Result<void> check_before_body(const engine::AdapterSpec& spec) const;
   struct Incoming;
-  boost::asio::awaitable<Result<void>> read_body(Exchange& exchange, Incoming& incoming);
-  boost::asio::awaitable<Result<void>> check_beginning(Exchange& exchange, Incoming& incoming);
-  boost::asio::awaitable<Result<Content>> receive(Exchange& exchange, const std::string& name);
+  boost::asio::awaitable<Result<void>> read_body(Exchange& exchange, Incoming& incoming,
+                                                 const lora::LoadOptions& load);
+  boost::asio::awaitable<Result<void>> check_beginning(Exchange& exchange, Incoming& incoming,
+                                                       const lora::LoadOptions& load);
+  boost::asio::awaitable<Result<Content>> receive(Exchange& exchange,
+                                                  const engine::AdapterSpec& spec);
   boost::asio::awaitable<Result<Content>> copy(Exchange& exchange, engine::AdapterSpec& spec);
 
   Collaborators with_;

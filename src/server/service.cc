@@ -120,7 +120,10 @@ Service::Service(const text::ModelText& text, engine::Engine& engine, Options op
           {.info = options_.info,
            .takes_adapters = options_.adapter_loading || options_.admin_keys.required()}),
       art_({.engine = &engine_, .loads = &loads_, .workers = &workers_}),
-      pushes_({.engine = &engine_, .loads = &shared_loads_, .workers = &workers_},
+      pushes_({.engine = &engine_,
+               .loads = &shared_loads_,
+               .workers = &workers_,
+               .base = options_.model},
               {.memory = options_.push_memory,
                .root = options_.adapter_root,
                .base_names = base_names(options_)}) {}

@@ -46,6 +46,9 @@ class Service : public RouteHandlers {
     std::function<HttpStats()> http_stats = {};  // empty: not shown
     Watchdog* watchdog = nullptr;                // must outlive the service
     bool adapter_loading = false;
+    // What pushed adapters are for; must outlive the service. Null: pushes are checked where they
+    // are loaded.
+    const lora::BaseView* model = nullptr;
     std::optional<std::filesystem::path> adapter_root = {};
     PushMemory::Options push_memory = {};
     // The adapter of requests that name the base. pushed_default: the one that is loaded under the

@@ -85,9 +85,10 @@ std::string said_by(const Received& answer) {
 
 class Pushes : public testing::Test {
  protected:
-  static TestServerOptions options_of(engine::Engine& engine) {
+  TestServerOptions options_of(engine::Engine& engine) const {
     return {.tokenizer = {.name = "qwen2", .end = "!"},
             .adapter_loading = true,
+            .model = &golden_.model().base_view(),
             .max_sequence_tokens = 64,
             .engine = &engine};
   }
@@ -466,6 +467,14 @@ TEST_F(Pushes, AreRefusedAtTheEndOfTheirHeader) {
               HasSubstr("10 bytes after the last tensor"));
   EXPECT_THAT(refusal_of(std::string(64, 'x'), 1000), HasSubstr("a header of"));
   EXPECT_THAT(refusal_of(std::string(64, '\0'), 1000), HasSubstr("does not begin with {"));
+  // For another base.
+  for (const std::string adapter :
+       {"refused_width", "refused_layer_out_of_range", "refused_rank_of_factors"}) {
+    const std::string body = body_of(adapter);
+    EXPECT_THAT(refusal_of(std::string_view(body).substr(0, body.size() - 1), body.size()),
+                HasSubstr("tensor '"))
+        << adapter;
+  }
   expect_held(server_, 0, 0);
 }
 

@@ -64,6 +64,7 @@ struct TestServerOptions {
   std::vector<std::string> admin_keys = {};
   std::string holders = {};  // as --keys has them
   bool adapter_loading = false;
+  const lora::BaseView* model = nullptr;  // of pushed adapters
   std::optional<std::filesystem::path> adapter_root = {};
   OriginPolicy::Options origins = {};
   HttpLimits limits = {};
@@ -129,6 +130,7 @@ class TestServer {
             .http_stats = [this] { return http_->stats(); },
             .watchdog = options.watchdog,
             .adapter_loading = options.adapter_loading,
+            .model = options.model,
             .adapter_root = options.adapter_root,
             .push_memory = options.push_memory,
             .default_adapter = options.default_adapter,

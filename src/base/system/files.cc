@@ -248,10 +248,27 @@ Result<MappedFile> OpenFile::load() const {
     return opened;
   }
   ::madvise(data, size(), MADV_HUGEPAGE);
-  MOTLEY_TRY(const std::size_t got,
-             read_some(descriptor_, path_, {static_cast<char*>(data), size()}, 0));
-  if (got == size()) return opened;
-  return shortened_file(got, size(), path_);
+  MOTLEY_TRY_VOID(read_whole({static_cast<char*>(data), size()}));
+  return opened;
+}
+
+// By several threads: one clears fresh pages and copies into them at 2 GB per second.
+Result<void> OpenFile::read_whole(std::span<char> data) const {
+  constexpr std::size_t piece = std::size_t{16} << 20;
+  std::vector<Result<std::size_t>> got((data.size() + piece - 1) / piece, std::size_t{0});
+  for_each_index(got.size(), data.size(), [&](std::size_t i) {
+    const std::span<char> part = data.subspan(i * piece);
+    got[i] = read_some(descriptor_, path_, part.first(std::min(piece, part.size())), i * piece);
+  });
+  std::size_t whole = 0;
+  for (const Result<std::size_t>& each : got) {
+    if (!each.ok()) return each.error();
+    whole += *each;
+    // What follows a piece that the file did not fill lies after its end.
+    if (*each < piece) break;
+  }
+  if (whole < data.size()) return shortened_file(whole, data.size(), path_);
+  return {};
 }
 
 Result<MappedFile> OpenFile::copy_to_disk() const {
@@ -272,6 +289,14 @@ Result<MappedFile> OpenFile::copy_to_disk() const {
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path, const FileRules& rules) {
   MOTLEY_TRY(const OpenFile file, OpenFile::open(path, rules));
   return file.load();
+}
+
+Result<MappedFile> MappedFile::zeros(std::string_view name, std::size_t bytes) {
+  if (bytes == 0) return MappedFile(name, nullptr, 0);
+  constexpr int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const data = ::mmap(nullptr, bytes, PROT_READ, kind, -1, 0);
+  if (data == MAP_FAILED) return system_error("make room for", name, errno);
+  return MappedFile(name, static_cast<const std::byte*>(data), bytes);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -48,6 +48,8 @@ class MappedFile {
  public:
   // Refuses what is not a regular file (symbolic links are followed).
   static Result<MappedFile> open(const std::filesystem::path& path, const FileRules& rules = {});
+  // Zeros, which take no memory; `name` is what messages call them.
+  static Result<MappedFile> zeros(std::string_view name, std::size_t bytes);
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -97,6 +99,7 @@ class OpenFile {
         descriptor_(descriptor),
         status_(status) {}
   Result<MappedFile> copy_to_disk() const;
+  Result<void> read_whole(std::span<char> data) const;
 
   std::filesystem::path path_;
   FileAccess access_;

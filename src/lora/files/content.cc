@@ -62,6 +62,10 @@ Result<void> AdapterContent::check_header(const tensor::SafetensorsHeader& heade
   return check_config(found->second, cat(where, ", ", config_key));
 }
 
+std::string_view AdapterContent::config_of(const tensor::SafetensorsHeader& header) {
+  return header.metadata.at(std::string(config_key));
+}
+
 Result<std::unique_ptr<AdapterContent>> AdapterContent::of(
     MappedFile file, std::string name, std::optional<tensor::SafetensorsHeader> header) {
   const std::string where = printable(file.path().native());
@@ -69,7 +73,7 @@ Result<std::unique_ptr<AdapterContent>> AdapterContent::of(
   MOTLEY_TRY(Checkpoint tensors, Checkpoint::of(std::move(file), std::move(header)));
   const tensor::SafetensorsHeader& read = tensors.files().front().header();
   if (!checked) MOTLEY_TRY_VOID(check_header(read, where));
-  std::string config = read.metadata.at(std::string(config_key));
+  std::string config(config_of(read));
   return std::unique_ptr<AdapterContent>(
       new AdapterContent(std::move(name), std::move(config), std::move(tensors)));
 }

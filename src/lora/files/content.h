@@ -32,6 +32,8 @@ class AdapterContent {
   // Whether the header of such a file has the configuration of an adapter; `where` is what messages
   // call the file.
   static Result<void> check_header(const tensor::SafetensorsHeader& header, std::string_view where);
+  // The configuration that such a header has.
+  static std::string_view config_of(const tensor::SafetensorsHeader& header);
 
   // How a folder's files are copied.
   struct Copying {

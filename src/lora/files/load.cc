@@ -140,6 +140,23 @@ Result<Adapter> assemble(const Tensors& tensors, const Config& config, const Loa
   return std::move(adapter);
 }
 
+// As assemble(), as far as names, types and shapes tell.
+Result<void> check_shapes(const tensor::SafetensorsHeader& header, const Config& config,
+                          const LoadOptions& options, const BaseView& base) {
+  const SiteIndex sites(base);
+  MOTLEY_TRY_VOID(judge_header(header, config, base, sites));
+  std::size_t bytes = 0;
+  for (const tensor::SafetensorsEntry& each : header.entries) bytes = std::max(bytes, each.end);
+  MOTLEY_TRY(MappedFile zeros, MappedFile::zeros("header", bytes));
+  MOTLEY_TRY(const tensor::Checkpoint file, tensor::Checkpoint::of(std::move(zeros), header));
+  MOTLEY_TRY(const Gathered gathered, gather(file, config, base, sites, Numbers::to_come));
+  Builder builder(config, options, base, sites);
+  builder.numbers = Numbers::to_come;
+  MOTLEY_TRY_VOID(build_plain(builder, gathered.units));
+  MOTLEY_TRY_VOID(build_row_parts(builder, gathered.units));
+  return build_experts(builder, gathered.units);
+}
+
 Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& options,
                       const BaseView& base) {
   MOTLEY_TRY(const Config config, read_config(folder, options.beneath));
@@ -228,6 +245,19 @@ Result<Adapter> load_adapter(const AdapterContent& content, const LoadOptions& o
   auto adapter = build(content, options, base);
   if (!adapter.ok()) return advised(std::move(adapter).error());
   return adapter;
+}
+
+Result<void> check_header(const tensor::SafetensorsHeader& header, std::string_view config,
+                          const LoadOptions& options, const BaseView& base) {
+  const auto check = [&]() -> Result<void> {
+    MOTLEY_TRY(const Config read, parse_adapter_config(config, config_name));
+    Result<void> checked = check_shapes(header, read, options, base);
+    MOTLEY_TRY_VOID(read.within_budget());
+    return checked;
+  };
+  Result<void> checked = check();
+  if (!checked.ok()) return advised(std::move(checked).error());
+  return checked;
 }
 
 Result<std::string> read_adapter_config(const std::filesystem::path& folder,

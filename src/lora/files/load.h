@@ -9,6 +9,10 @@
 #include "lora/files/adapter.h"
 #include "lora/site.h"
 
+namespace motley::tensor {
+struct SafetensorsHeader;
+}
+
 namespace motley::lora {
 
 class AdapterContent;
@@ -42,6 +46,11 @@ Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOpti
 // The same of files that are in memory already; the content must outlive the adapter.
 Result<Adapter> load_adapter(const AdapterContent& content, const LoadOptions& options,
                              const BaseView& base);
+
+// Refuses by its header a file that load_adapter() would refuse for a name, a type or a shape;
+// `config`: the text of its adapter_config.json. For use before the tensors' bytes are read.
+Result<void> check_header(const tensor::SafetensorsHeader& header, std::string_view config,
+                          const LoadOptions& options, const BaseView& base);
 
 // The text of a folder's adapter_config.json; `beneath` as LoadOptions has it.
 Result<std::string> read_adapter_config(const std::filesystem::path& folder,

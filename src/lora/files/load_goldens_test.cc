@@ -2,9 +2,12 @@
 // refused for the reason in the golden.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -228,6 +231,47 @@ TEST_P(LoadGoldens, RefusalsSayWhy) {
   }
   for (const std::string& adapter : list_folder(model_ / "adapters").value()) {
     EXPECT_EQ(adapter.starts_with("refused_"), listed.contains(adapter)) << adapter;
+  }
+}
+
+// Of an adapter whose weights are one file.
+std::optional<Result<void>> header_checked(const fs::path& folder, const LoadOptions& options,
+                                           const BaseView& base) {
+  const auto config = read_adapter_config(folder);
+  const auto weights = tensor::Checkpoint::open(folder, "adapter_model");
+  if (!config.ok() || !weights.ok() || weights->files().size() != 1) return std::nullopt;
+  return check_header(weights->files().front().header(), *config, options, base);
+}
+
+// Faults that no number is needed for.
+constexpr std::array<std::string_view, 12> faults_of_headers = {
+    "refused_a_without_b",      "refused_b_without_a",
+    "refused_embedding_rows",   "refused_expert_out_of_range",
+    "refused_fused_width",      "refused_head_rows",
+    "refused_height",           "refused_layer_out_of_range",
+    "refused_rank_of_factors",  "refused_unknown_tensor",
+    "refused_shared_outer_dim", "refused_width"};
+
+TEST_P(LoadGoldens, HeadersAreRefusedAsTheirFilesAre) {
+  for (const json::Value& value : *golden_.find("cases")->if_array()) {
+    const json::Object& entry = *value.if_object();
+    const std::string adapter = text_of(entry, "adapter");
+    if (adapter.empty()) continue;
+    const auto checked = header_checked(model_ / "adapters" / adapter, options_of(entry), base_);
+    EXPECT_TRUE(!checked || checked->ok()) << adapter << ": " << checked->error().message();
+  }
+  for (const json::Value& value : *golden_.find("refused")->if_array()) {
+    const json::Object& entry = *value.if_object();
+    const std::string adapter = text_of(entry, "adapter");
+    const fs::path folder = model_ / "adapters" / adapter;
+    const auto checked = header_checked(folder, options_of(entry), base_);
+    const bool refused = checked && !checked->ok();
+    EXPECT_TRUE(refused || std::ranges::count(faults_of_headers, adapter) == 0) << adapter;
+    if (!refused) continue;
+    const Error loaded = load_adapter(folder, options_of(entry), base_).error();
+    EXPECT_EQ(checked->error().code(), loaded.code()) << adapter;
+    EXPECT_EQ(checked->error().what(), loaded.what()) << adapter;
+    EXPECT_EQ(checked->error().fix(), loaded.fix()) << adapter;
   }
 }
 

@@ -150,18 +150,18 @@ Result<void> check_layout(std::span<const SafetensorsEntry> entries, std::uint64
   });
   std::uint64_t end = 0;
   for (const SafetensorsEntry* entry : by_place) {
-    const std::string place = cat(where, ", tensor ", quote(entry->name));
+    const auto misplaced = [&](std::string what) {
+      return damaged(std::move(what), cat(where, ", tensor ", quote(entry->name)));
+    };
     if (entry->begin < end)
-      return damaged(cat("begins at byte ", entry->begin,
-                         " of the data, inside the tensor before it, which ends at ", end),
-                     place);
+      return misplaced(cat("begins at byte ", entry->begin,
+                           " of the data, inside the tensor before it, which ends at ", end));
     if (entry->begin > end)
-      return damaged(
-          cat("begins at byte ", entry->begin, " of the data, leaving a hole from ", end), place);
+      return misplaced(
+          cat("begins at byte ", entry->begin, " of the data, leaving a hole from ", end));
     end = entry->end;
     if (end > data_bytes)
-      return damaged(cat("ends at byte ", end, " of the data, and the file holds ", data_bytes),
-                     place);
+      return misplaced(cat("ends at byte ", end, " of the data, and the file holds ", data_bytes));
   }
   if (end != data_bytes)
     return damaged(cat(data_bytes - end, " bytes after the last tensor"), where);

@@ -40,6 +40,8 @@ class Builder {
   const LoadOptions& options;
   const BaseView& base;
   const SiteIndex& sites;
+  // To come: whatever depends on them alone is left out.
+  Numbers numbers = Numbers::present;
   Adapter adapter;
   std::map<Site, SiteDelta> deltas;
 };

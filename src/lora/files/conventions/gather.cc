@@ -115,8 +115,10 @@ std::optional<std::vector<float>> widened(const tensor::ConstTensor& tensor) {
   return numbers;
 }
 
-bool equal(const tensor::ConstTensor& one, const tensor::ConstTensor& other) {
+// Those that are still to come may be equal.
+bool equal(const tensor::ConstTensor& one, const tensor::ConstTensor& other, Numbers numbers) {
   if (one.shape() != other.shape()) return false;
+  if (numbers == Numbers::to_come) return true;
   const auto left = widened(one);
   return left.has_value() && left == widened(other);
 }
@@ -155,9 +157,9 @@ std::optional<tensor::ConstTensor> original_of(const Unit::Item& item, const Bas
   return base_tensor(base, name);
 }
 
-bool copies_base(const Unit::Item& item, const BaseView& base) {
+bool copies_base(const Unit::Item& item, const BaseView& base, Numbers numbers) {
   const auto original = original_of(item, base);
-  return original && equal(item.tensor(), *original);
+  return original && equal(item.tensor(), *original, numbers);
 }
 
 Result<TensorName> understand(const Unit::Item& item, const Config& config, const BaseView& base,
@@ -190,9 +192,10 @@ Result<TensorName> understand(const Unit::Item& item, const Config& config, cons
 namespace {
 
 // A second tensor for the same part of a module is accepted if it equals a saved module's.
-Result<void> check_twin(const Unit::Item& item, const Unit::Item& other, bool saved_copy) {
+Result<void> check_twin(const Unit::Item& item, const Unit::Item& other, bool saved_copy,
+                        Numbers numbers) {
   if (!saved_copy) return bad_tensor(item, cat("means the same as tensor ", quote(other.name())));
-  if (equal(item.tensor(), other.tensor())) return {};
+  if (equal(item.tensor(), other.tensor(), numbers)) return {};
   return bad_tensor(item, cat("differs from tensor ", quote(other.name()),
                               ", and both stand for the saved module"));
 }
@@ -200,7 +203,7 @@ Result<void> check_twin(const Unit::Item& item, const Unit::Item& other, bool sa
 }  // namespace
 
 Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, const BaseView& base,
-                        const SiteIndex& sites) {
+                        const SiteIndex& sites, Numbers numbers) {
   Gathered gathered;
   for (const Unit::Item& item : file.items()) {
     if (const std::string_view kind = ignored_kind(item.name()); !kind.empty()) {
@@ -209,7 +212,7 @@ Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, co
     }
     gathered.biases =
         gathered.biases || (item.name().ends_with("bias") && !item.name().ends_with("lora_B.bias"));
-    if (copies_base(item, base)) {
+    if (copies_base(item, base, numbers)) {
       ++gathered.copies;
       continue;
     }
@@ -220,7 +223,7 @@ Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, co
     if (slot != nullptr) {
       const bool saved =
           name.saved_copy || slot->name().find(".modules_to_save.") != std::string::npos;
-      MOTLEY_TRY_VOID(check_twin(item, *slot, saved));
+      MOTLEY_TRY_VOID(check_twin(item, *slot, saved, numbers));
       continue;
     }
     slot = &item;

@@ -53,6 +53,9 @@ std::string place_of(const Unit::Item& item);
 Error bad_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
 Error unsupported_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
 
+// Whether a file's numbers can be read, or only its header is there and all numbers are zeros.
+enum class Numbers : std::uint8_t { present, to_come };
+
 // The contents of a file.
 struct Gathered {
   Units units;
@@ -65,7 +68,7 @@ struct Gathered {
 // that the base lacks, parts that a module cannot have, and tensors that are not floating-point
 // numbers.
 Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, const BaseView& base,
-                        const SiteIndex& sites);
+                        const SiteIndex& sites, Numbers numbers = Numbers::present);
 
 // Refuses by its header a file that gather() would refuse for a name or a type, and one with a
 // tensor that is larger than any part of an adapter of this base can be. For use before the

@@ -240,6 +240,7 @@ Result<void> build_packed(Builder& builder, const Units& units) {
   }
   if (all.empty()) return {};
   MOTLEY_TRY(const bool swapped, find_orientation(all, builder));
+  if (builder.numbers == Numbers::to_come) return {};
   BColumns columns = builder.options.b_columns;
   if (columns == BColumns::automatic) columns = builder.config.b_columns;
   const bool expert_major = columns == BColumns::expert_major;

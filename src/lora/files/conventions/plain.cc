@@ -48,6 +48,7 @@ Result<void> build_replacement(Builder& builder, const Unit& unit, const Units& 
     return unsupported_tensor(item, cat("has ", shape[0], " rows, and the base has ", rows,
                                         ": another vocabulary is not supported"));
   }
+  if (builder.numbers == Numbers::to_come) return {};
   Matrix table = view_matrix(item, rows, columns);
   if (equals_base(builder.base, spec.site, table)) return {};
   const int place = builder.add(std::move(table));
@@ -145,6 +146,7 @@ Result<void> build_module(Builder& builder, const Unit& unit) {
   }
   if (magnitude != nullptr) {
     MOTLEY_TRY(const int place, read_vector(builder, *magnitude, spec.out));
+    if (builder.numbers == Numbers::to_come) return {};
     SiteDelta& delta = builder.at(spec);
     auto& matrices = builder.adapter.matrices;
     const auto matrix = [&](int at) -> const Matrix& {
