@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "base/cat.h"
+#include "base/log.h"
+#include "base/system/clock.h"
 #include "engine/adapter_name.h"
 #include "engine/residency/residency.h"
 #include "lora/files/load.h"
@@ -52,6 +55,22 @@ std::string_view field_of(const Error& error, bool has_path) {
 }
 
 }  // namespace
+
+// Where the time of a push goes.
+struct AdapterPushes::Times {
+  TimePoint begin = std::chrono::steady_clock::now();
+  TimePoint received = begin;  // the body
+  TimePoint held = begin;      // checked, hashed
+
+  void log(const engine::AdapterSpec& spec) const {
+    const TimePoint end = std::chrono::steady_clock::now();
+    log::info("adapter.pushed", {{"adapter", spec.name},
+                                 {"bytes", spec.content->bytes()},
+                                 {"receive_seconds", seconds(received - begin)},
+                                 {"check_seconds", seconds(held - received)},
+                                 {"load_seconds", seconds(end - held)}});
+  }
+};
 
 // A body on its way.
 struct AdapterPushes::Incoming {
@@ -159,10 +178,11 @@ asio::awaitable<Result<std::string>> AdapterPushes::push_new(Exchange& exchange,
   Result<void> may = check_before_body(spec);
   if (!may.ok()) co_return std::move(may).error();
   const std::filesystem::path sent = spec.path;
+  Times times;
   // Two statements: g++ 12 destroys what a ?: with co_await gives twice.
   Result<Content> content = Content();
   if (sent.empty())
-    content = co_await receive(exchange, spec);
+    content = co_await receive(exchange, spec, times);
   else
     content = co_await copy(exchange, spec);
   const auto refused = [&](const Error& error) {
@@ -173,6 +193,7 @@ asio::awaitable<Result<std::string>> AdapterPushes::push_new(Exchange& exchange,
                : shown;
   };
   if (!content.ok()) co_return refused(content.error());
+  times.held = std::chrono::steady_clock::now();
   spec.content = *std::move(content);
   content = Content();
   const NameTurns::Turn turn = co_await turns_.take(exchange.executor(), spec.name);
@@ -182,6 +203,7 @@ asio::awaitable<Result<std::string>> AdapterPushes::push_new(Exchange& exchange,
       exchange.executor(),
       [&](const engine::Engine::Done& done) { with_.loads->load_explicitly(spec, true, done); });
   if (!loaded.ok()) co_return refused(loaded.error());
+  times.log(spec);
   const auto adapter = with_.engine->adapter(name);
   if (adapter && adapter->checksum == checksum) co_return adapter_body(*adapter);
   co_return Error(ErrorCode::busy, "it was replaced or unloaded at once",
@@ -220,7 +242,7 @@ asio::awaitable<Result<void>> AdapterPushes::read_body(Exchange& exchange, Incom
 }
 
 asio::awaitable<Result<AdapterPushes::Content>> AdapterPushes::receive(
-    Exchange& exchange, const engine::AdapterSpec& spec) {
+    Exchange& exchange, const engine::AdapterSpec& spec, Times& times) {
   PushMemory::Share share(memory_);
   const std::uint64_t announced = exchange.request().content_length.value_or(0);
   Result<void> taken = share.grow(announced);
@@ -232,6 +254,7 @@ asio::awaitable<Result<AdapterPushes::Content>> AdapterPushes::receive(
   Incoming incoming{.announced = announced, .share = std::move(share), .file = *std::move(file)};
   taken = co_await read_body(exchange, incoming, spec.load);
   if (!taken.ok()) co_return std::move(taken).error();
+  times.received = std::chrono::steady_clock::now();
   incoming.share.shrink_to(incoming.file.size());
   std::atomic<bool> gone = false;
   const auto make = [&]() -> Result<Content> {

@@ -62,12 +62,13 @@ class AdapterPushes {
   // Whether the adapter may come now, as far as its head tells.
   Result<void> check_before_body(const engine::AdapterSpec& spec) const;
   struct Incoming;
+  struct Times;
   boost::asio::awaitable<Result<void>> read_body(Exchange& exchange, Incoming& incoming,
                                                  const lora::LoadOptions& load);
   boost::asio::awaitable<Result<void>> check_beginning(Exchange& exchange, Incoming& incoming,
                                                        const lora::LoadOptions& load);
   boost::asio::awaitable<Result<Content>> receive(Exchange& exchange,
-                                                  const engine::AdapterSpec& spec);
+                                                  const engine::AdapterSpec& spec, Times& times);
   boost::asio::awaitable<Result<Content>> copy(Exchange& exchange, engine::AdapterSpec& spec);
 
   Collaborators with_;
