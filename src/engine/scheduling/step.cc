@@ -353,8 +353,10 @@ void Scheduler::accept(RunningSequence& running, const Draw& draw) {
   ++job.completion_tokens;
   TokenEvent event{
       .choice = sequence.choice, .id = draw.token, .logprob = draw.logprob, .rank = draw.rank};
-  const Result<void> kept =
-      within_memory([&] { event.top.assign(draw.top.begin(), draw.top.end()); });
+  const Result<void> kept = within_memory([&] {
+    event.top.assign(draw.top.begin(), draw.top.end());
+    event.top_ranks.assign(draw.top_ranks.begin(), draw.top_ranks.end());
+  });
   if (!kept.ok()) jobs_.mark(job, kept.error());
   outbox_.add(job.sink, std::move(event));
   const bool ends = sequence.generated >= job.request.sampling.min_tokens &&
