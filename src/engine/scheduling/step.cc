@@ -19,6 +19,12 @@ bool has_overflowed(const ChunkOutput& output) {
   });
 }
 
+// A draw to which mask and biases leave no token ends its choice.
+bool has_no_token_left(const ChunkOutput& output) {
+  return std::ranges::any_of(output.draws,
+                             [](const Draw& draw) { return !draw.waits && draw.token < 0; });
+}
+
 // "adapter 'a' (scale 0.5) and adapter 'b'"; empty for the base.
 std::string mix_of(const Request& request) {
   std::vector<std::string> each;
@@ -269,7 +275,9 @@ void Scheduler::deliver_routed(RunningSequence& running, std::int64_t length,
   Job& job = *sequence.job;
   const std::int64_t first = sequence.routed_to;
   std::int64_t end = running.computed;
-  if (job.request.max_tokens == 0) end = std::min(end, job.prompt_tokens() - 1);
+  // Where nothing follows, the answer's last token was read; elsewhere it never is.
+  if (job.request.max_tokens == 0 || has_no_token_left(output))
+    end = std::min(end, sequence.length() - 1);
   if (first >= end) return;
   RoutedExpertsEvent event{.first = first};
   if (first >= job.prompt_tokens()) event.choice = sequence.choice;
