@@ -37,6 +37,12 @@ const text::Tokenizer& tokenizer() {
   return one;
 }
 
+// Of a server that keeps the experts of tokens; of every third input's, one that does not.
+motley::engine::RoutedExpertsSizes routed_sizes(std::size_t size) {
+  if (size % 3 == 0) return {};
+  return {.layers = 4, .top_k = 2, .experts = size % 3 == 1 ? 8 : 300};
+}
+
 void check(const motley::Error& error) {
   const std::string message = error.message();
   MOTLEY_CHECK(!message.empty() && message == motley::printable(message), "one printable line");
@@ -68,6 +74,11 @@ void check(const server::GenerationFields& fields) {
                "as many in each place");
   for (const std::int32_t id : named.ids)
     MOTLEY_CHECK(id >= -1 && id < vocabulary, "a named token, or none");
+  MOTLEY_CHECK(params.logprob_tokens.size() <= motley::engine::max_named_tokens, "named tokens");
+  for (const std::int32_t id : params.logprob_tokens)
+    MOTLEY_CHECK(id >= 0 && id < vocabulary && params.logprobs, "a token that is scored");
+  if (fields.routed_experts.kept())
+    MOTLEY_CHECK(fields.routed_experts_from && *fields.routed_experts_from >= 0, "a first token");
   for (const auto& adapter : fields.adapters)
     MOTLEY_CHECK(motley::engine::is_adapter_name(adapter.name), "the name of an adapter");
 }
@@ -103,7 +114,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                    .tokenizer = &tokenizer(),
                                    .notices = &notices,
                                    .strict_fields = size % 2 == 1,
-                                   .request_templates = true};
+                                   .request_templates = true,
+                                   .routed_experts = routed_sizes(size)};
   const auto completion = server::read_completion_request(*body, context, tokenizer());
   if (completion.ok()) {
     check(completion->fields);

@@ -20,6 +20,7 @@
 #include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/scheduling/scheduler.h"
+#include "kernels/sampling.h"
 #include "lora/pages/pool.h"
 #include "tensor/device/cpu_device.h"
 
@@ -172,7 +173,6 @@ class FakeExecutor : public Executor {
     if (broken) return Error(ErrorCode::internal, "the device is lost");
     std::int64_t rows = 0;
     std::set<std::int32_t> written;
-    top_.clear();
     routed_.clear();
     scores_.clear();
     scores_.reserve(static_cast<std::size_t>(limits_.rows));
@@ -191,9 +191,8 @@ class FakeExecutor : public Executor {
         "a step within its limits");
     largest_step = std::max(largest_step, rows);
     std::map<std::int32_t, int> lists;
-    for (const runner::Chunk& chunk : chunks) {
+    for (const runner::Chunk& chunk : chunks)
       for (const std::int32_t page : chunk.pages) ++lists[page];
-    }
     for (const std::int32_t page : written)
       MOTLEY_CHECK(lists[page] == 1, "a page that is written has one owner");
     for (std::size_t i = 0; i < chunks.size(); ++i) {
@@ -211,6 +210,7 @@ class FakeExecutor : public Executor {
   // Of draws with a grammar one of this many waits for its sampler; 0: none does.
   int waits_of = 0;
   std::int64_t waited = 0;
+  std::int64_t none_left_after = std::int64_t{1} << 40;  // draws of a choice
   std::int64_t copies = 0;
   std::int64_t state_copies = 0;
   std::int64_t saves = 0;
@@ -338,6 +338,8 @@ class FakeExecutor : public Executor {
         sampler.unready = static_cast<int>(asked_ % 4);
         continue;
       }
+      draw.token = kernels::no_token_left;
+      if (sampler.draws >= none_left_after) continue;
       draw.token = drawn(hash, sampler.choice, sampler.draws++, limits_.vocabulary);
       draw.logprob = logprob_of(hash, draw.token);
       draw.rank = 1 + draw.token % 7;
@@ -374,7 +376,6 @@ class FakeExecutor : public Executor {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> scores_;
   std::vector<float> named_;
-  std::vector<TopLogprob> top_;
 };
 
 // The expected result of one choice alone.

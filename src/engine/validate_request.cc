@@ -40,6 +40,10 @@ Result<void> validate_ids(std::string_view field, const std::vector<std::int32_t
   return {};
 }
 
+double most_named(const RequestBounds& bounds) {
+  return static_cast<double>(std::min<std::int64_t>(bounds.prompt_top, max_named_tokens));
+}
+
 Result<void> validate_prompt(const Request& request, const RequestBounds& bounds) {
   if (request.tokens.empty()) return refused("prompt", "it has no tokens", "send at least one");
   MOTLEY_TRY_VOID(validate_ids("prompt", request.tokens, bounds));
@@ -61,9 +65,7 @@ Result<void> validate_scores(const Request& request, const RequestBounds& bounds
                    cat("use a token from 1 to ", length));
   const NamedTokens& named = request.prompt_named;
   constexpr std::string_view field = "prompt_logprob_token_ids";
-  MOTLEY_TRY_VOID(
-      in_range(field, named.width, 0,
-               static_cast<double>(std::min<std::int64_t>(bounds.prompt_top, max_named_tokens))));
+  MOTLEY_TRY_VOID(in_range(field, named.width, 0, most_named(bounds)));
   const std::int64_t wanted = named.width * (length - request.prompt_first);
   if (std::ssize(named.ids) != wanted)
     return refused(field, cat(named.ids.size(), " ids"), cat("give ", wanted));
@@ -110,6 +112,10 @@ Result<void> validate_sampling(const Request& request, const RequestBounds& boun
   MOTLEY_TRY_VOID(
       in_range("top_logprobs", sampling.top_logprobs, 0,
                static_cast<double>(std::min<std::int64_t>(max_top_logprobs, bounds.vocabulary))));
+  constexpr std::string_view named = "logprob_token_ids";
+  MOTLEY_TRY_VOID(
+      in_range(named, static_cast<double>(sampling.logprob_tokens.size()), 0, most_named(bounds)));
+  MOTLEY_TRY_VOID(validate_ids(named, sampling.logprob_tokens, bounds));
   if (sampling.min_tokens < 0 || sampling.min_tokens > request.max_tokens)
     return refused("min_tokens", cat(sampling.min_tokens, " is out of range"),
                    "use a number from 0 to max_tokens");

@@ -17,6 +17,8 @@ inline constexpr std::int32_t logits_not_finite = -2;
 
 // The most top log-probabilities of a row.
 inline constexpr std::int32_t max_top_log_probabilities = 64;
+// The most tokens of a row that are named.
+inline constexpr std::int32_t max_named_log_probabilities = 128;
 
 // The options of one row. By default it takes the most probable token and nothing else.
 struct SampleChoice {
@@ -32,10 +34,12 @@ struct SampleChoice {
   std::int32_t bias_begin = 0;   // of Sample::bias_ids
   std::int32_t bias_end = 0;
   std::int32_t top_log_probabilities = -1;  // 0: the token's own only; negative: none at all
+  std::int32_t named_begin = 0;  // of Sample::named_ids, if log-probabilities are requested
+  std::int32_t named_end = 0;
   // Log-probabilities are those of the distribution that the token is drawn from: after mask, bias,
   // penalties and temperature, over the tokens that are kept. Without a temperature over all.
   bool processed = false;
-  bool ranked = false;  // with the token's rank, if log-probabilities are requested
+  bool ranked = false;  // with ranks of the token and of named ones, if these are requested
   std::uint64_t seed = 0;
   std::uint64_t draw = 0;  // number of the draw for this seed
 };
@@ -72,6 +76,11 @@ struct Sample {
   std::int64_t top_stride = 0;             // of the two below
   std::int32_t* top_ids = nullptr;         // [rows, top_stride], falling; equal ones by rising id
   float* top_log_probabilities = nullptr;  // [rows, top_stride]
+  // Tokens that rows name, and what they get: log-probabilities and ranks as above, in the order of
+  // the ids. May be null if no row names any.
+  const std::int32_t* named_ids = nullptr;  // inside the vocabulary
+  float* named_log_probabilities = nullptr;
+  std::int32_t* named_ranks = nullptr;
 
   void* scratch = nullptr;  // of sample_scratch_bytes()
 };

@@ -75,6 +75,9 @@ void sample(const Context& context, const tensor::ConstTensor& logits, const Sam
        .top_stride = tops,
        .top_ids = data_of<std::int32_t>(answers.top_ids),
        .top_log_probabilities = data_of<float>(answers.top_log_probabilities),
+       .named_ids = tables.named_ids,
+       .named_log_probabilities = answers.named_log_probabilities,
+       .named_ranks = answers.named_ranks,
        .scratch = scratch},
       context.stream);
   if (scratch_bytes > 0) context.scratch->rewind(mark);

@@ -16,6 +16,7 @@ struct SampleTables {
   tensor::Tensor counts = {};                      // [sequences with penalties, V], i32
   const std::int32_t* bias_ids = nullptr;
   const float* biases = nullptr;
+  const std::int32_t* named_ids = nullptr;
 };
 
 struct SampleAnswers {
@@ -24,6 +25,8 @@ struct SampleAnswers {
   std::int32_t* ranks = nullptr;       // [R], written if a choice requests it
   tensor::Tensor top_ids = {};         // [R, most tops], i32
   tensor::Tensor top_log_probabilities = {};  // [R, most tops], f32
+  float* named_log_probabilities = nullptr;   // by named token; written if a choice requests it
+  std::int32_t* named_ranks = nullptr;        // the same
 };
 
 // Samples one token for each row of logits [R, V] in f32. A row's result depends on that row alone.

@@ -54,7 +54,11 @@ asio::awaitable<void> Service::list_adapters(Exchange& exchange) {
   json::Array list;
   for (const engine::AdapterInfo& each : adapters_for(exchange.request()))
     list.emplace_back(adapter_object(each, state_of(each)));
-  const json::Object body{{"object", "list"}, {"data", std::move(list)}};
+  const PushMemory::Figures held = pushes_.memory().figures();
+  json::Object memory{{"bytes", static_cast<std::int64_t>(held.used_bytes)},
+                      {"limit_bytes", static_cast<std::int64_t>(held.limit_bytes)}};
+  const json::Object body{
+      {"object", "list"}, {"data", std::move(list)}, {"push_memory", std::move(memory)}};
   co_await exchange.send(json_response(json::write(body)));
 }
 

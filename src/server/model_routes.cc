@@ -10,6 +10,7 @@
 #include "server/api/adapter_state.h"
 #include "server/api/api_error.h"
 #include "server/api/messages/error.h"
+#include "server/api/render_reply.h"
 #include "server/api/suggestions.h"
 #include "server/api/tokenize_reply.h"
 #include "server/service.h"
@@ -109,6 +110,14 @@ asio::awaitable<void> Service::tokenizer_info(Exchange& exchange) {
   co_await exchange.send(json_response(json::write(tokenizer_object(text_.config()))));
 }
 
+Result<void> Service::check_loaded(const HttpHead& head, const std::string& model,
+                                   const std::vector<lora::ScaledAdapter>& adapters) const {
+  for (const lora::ScaledAdapter& each : adapters)
+    if (!engine_.adapter(each.name))
+      return unknown_model(model, options_.planner.base, adapters_for(head));
+  return {};
+}
+
 asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
                                                       Planning<TokenizePlan> planning,
                                                       MemoryBudget::Share& share) {
@@ -117,10 +126,8 @@ asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
   if (!planned.ok()) co_return planned;
   Result<void> brought = co_await bring_adapters(exchange, planned->adapters);
   if (!brought.ok()) co_return std::move(brought).error();
-  for (const lora::ScaledAdapter& each : planned->adapters)
-    if (!engine_.adapter(each.name))
-      co_return unknown_model(planned->model, options_.planner.base,
-                              adapters_for(exchange.request()));
+  Result<void> known = check_loaded(exchange.request(), planned->model, planned->adapters);
+  if (!known.ok()) co_return std::move(known).error();
   const std::size_t bytes = sizeof(TokenizePlan) + planned->ids.capacity() * sizeof(std::int32_t);
   if (share.grow(bytes) != MemoryBudget::Refusal::none)
     co_return Error(ErrorCode::busy, "the memory for requests is used up", "", "try again later");
@@ -161,6 +168,44 @@ asio::awaitable<void> Service::detokenize(Exchange& exchange) {
   const auto reply = std::make_shared<DetokenizeReply>(*std::move(plan), text_.tokenizer());
   PieceSource next = [reply] { return reply->next_piece(); };
   co_await exchange.send_pieces(json_response({}), std::move(next));
+}
+
+asio::awaitable<Result<RenderPlan>> Service::render_plan(Exchange& exchange,
+                                                         Planning<RenderPlan> planning,
+                                                         MemoryBudget::Share& share) {
+  auto planned = co_await plan(exchange, planning);
+  exchange.drop_body();
+  if (!planned.ok()) co_return planned;
+  const GenerationPlan& generation = planned->generation;
+  Result<void> charged = charge(generation, exchange.request(), share);
+  if (!charged.ok()) co_return std::move(charged).error();
+  const std::vector<lora::ScaledAdapter>& adapters = generation.requests.front().adapters;
+  Result<void> brought = co_await bring_adapters(exchange, adapters);
+  if (!brought.ok()) co_return std::move(brought).error();
+  Result<void> known = check_loaded(exchange.request(), generation.model, adapters);
+  if (!known.ok()) co_return std::move(known).error();
+  say(generation.notices, exchange);
+  co_return planned;
+}
+
+asio::awaitable<void> Service::render(Exchange& exchange, Planning<RenderPlan> planning) {
+  MemoryBudget::Share share(budget_, exchange.request().client());
+  auto plan = co_await render_plan(exchange, planning, share);
+  if (!plan.ok()) {
+    co_await exchange.send(error_response(plan.error()));
+    co_return;
+  }
+  const auto reply = std::make_shared<RenderReply>(*std::move(plan));
+  PieceSource next = [reply] { return reply->next_piece(); };
+  co_await exchange.send_pieces(json_response({}), std::move(next));
+}
+
+asio::awaitable<void> Service::render_chat(Exchange& exchange) {
+  return render(exchange, &GenerationPlanner::render_chat);
+}
+
+asio::awaitable<void> Service::render_completion(Exchange& exchange) {
+  return render(exchange, &GenerationPlanner::render_completion);
 }
 
 }  // namespace motley::server

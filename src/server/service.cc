@@ -312,6 +312,8 @@ asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> p
 
 template asio::awaitable<Result<TokenizePlan>> Service::plan(Exchange& exchange,
                                                              Planning<TokenizePlan> planning);
+template asio::awaitable<Result<RenderPlan>> Service::plan(Exchange& exchange,
+                                                           Planning<RenderPlan> planning);
 
 Result<void> Service::charge(const GenerationPlan& plan, const HttpHead& head,
                              MemoryBudget::Share& share) {

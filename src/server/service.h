@@ -133,6 +133,8 @@ class Service : public RouteHandlers {
   Answer responses(Exchange& exchange);
   Answer messages(Exchange& exchange);
   Answer generate_tokens(Exchange& exchange);
+  Answer render_chat(Exchange& exchange);
+  Answer render_completion(Exchange& exchange);
   Answer count_tokens(Exchange& exchange);
   Answer load_adapter(Exchange& exchange);
   Answer unload_adapter(Exchange& exchange);
@@ -158,6 +160,13 @@ class Service : public RouteHandlers {
   boost::asio::awaitable<Result<TokenizePlan>> tokens(Exchange& exchange,
                                                       Planning<TokenizePlan> planning,
                                                       MemoryBudget::Share& share);
+  Answer render(Exchange& exchange, Planning<RenderPlan> planning);
+  boost::asio::awaitable<Result<RenderPlan>> render_plan(Exchange& exchange,
+                                                         Planning<RenderPlan> planning,
+                                                         MemoryBudget::Share& share);
+  // An error about one that is not loaded.
+  Result<void> check_loaded(const HttpHead& head, const std::string& model,
+                            const std::vector<lora::ScaledAdapter>& adapters) const;
   // Loads those that are not loaded and that find_adapter finds.
   boost::asio::awaitable<Result<void>> bring_adapters(
       Exchange& exchange, const std::vector<lora::ScaledAdapter>& adapters);

@@ -29,6 +29,8 @@ const RouteTable& Service::routes() {
       Route::get("/v1/models/{model}", handler<&Service::one_model>),
       Route::post("/v1/completions", handler<&Service::completions>),
       Route::post("/v1/chat/completions", handler<&Service::chat_completions>),
+      Route::post("/v1/completions/render", handler<&Service::render_completion>),
+      Route::post("/v1/chat/completions/render", handler<&Service::render_chat>),
       Route::post("/v1/responses", handler<&Service::responses>),
       Route::post("/v1/messages", handler<&Service::messages>).with_errors(messages_error),
       Route::post("/v1/messages/count_tokens", handler<&Service::count_tokens>)

@@ -81,6 +81,10 @@ struct Step {
     const auto biased = static_cast<std::int32_t>(std::min<std::int64_t>(width / 12, 12));
     for (std::int64_t row = 0; row < rows; ++row) {
       const bool penalised = row % 5 == 1;
+      const auto named_begin = static_cast<std::int32_t>(named_ids.size());
+      for (std::int32_t k = 0; k < (row % 4 == 2 ? 0 : row % 7 == 3 ? 128 : 5); ++k)
+        named_ids.push_back(
+            static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(width)));
       choices.push_back({
           .inverse_temperature = row % 4 == 0 ? 0 : 0.3F + 1.5F * unit(random),
           .top_k = row % 3 == 1 ? static_cast<std::int32_t>(1 + random() % 90) : 0,
@@ -96,6 +100,8 @@ struct Step {
           .top_log_probabilities =
               static_cast<std::int32_t>(std::min<std::int64_t>(row % 4 * 2, width)) -
               (row % 8 == 0 ? 1 : 0),
+          .named_begin = named_begin,
+          .named_end = static_cast<std::int32_t>(named_ids.size()),
           .processed = row % 3 == 0,
           .ranked = row % 5 != 2,
           .seed = random(),
@@ -115,6 +121,7 @@ struct Step {
   std::vector<std::int32_t> counts;
   std::vector<std::int32_t> bias_ids;
   std::vector<float> biases;
+  std::vector<std::int32_t> named_ids;
 };
 
 struct Answer {
@@ -123,6 +130,8 @@ struct Answer {
   std::vector<std::int32_t> ranks;
   std::vector<std::int32_t> top_ids;
   std::vector<float> top_log_probabilities;
+  std::vector<float> named_log_probabilities;
+  std::vector<std::int32_t> named_ranks;
   std::vector<std::int32_t> counts;
 };
 
@@ -143,6 +152,8 @@ Answer on_host(const Step& step) {
                 .ranks = std::vector<std::int32_t>(rows, -9),
                 .top_ids = std::vector<std::int32_t>(rows * tops, -9),
                 .top_log_probabilities = std::vector<float>(rows * tops, 9),
+                .named_log_probabilities = std::vector<float>(step.named_ids.size(), 9),
+                .named_ranks = std::vector<std::int32_t>(step.named_ids.size(), -9),
                 .counts = step.counts};
   const kernels::ElementaryTable& table = kernels::cpu_table();
   std::vector<std::byte> scratch(static_cast<std::size_t>(
@@ -159,6 +170,9 @@ Answer on_host(const Step& step) {
   params.ranks = answer.ranks.data();
   params.top_ids = answer.top_ids.data();
   params.top_log_probabilities = answer.top_log_probabilities.data();
+  params.named_ids = step.named_ids.data();
+  params.named_log_probabilities = answer.named_log_probabilities.data();
+  params.named_ranks = answer.named_ranks.data();
   params.scratch = scratch.data();
   table.sample(params, StreamHandle{&pool});
   return answer;
@@ -177,6 +191,9 @@ Answer on_device(const Step& step) {
   const DeviceArray<std::int32_t> ranks(std::vector<std::int32_t>(rows, -9));
   const DeviceArray<std::int32_t> top_ids(std::vector<std::int32_t>(rows * tops, -9));
   const DeviceArray<float> top_log_probabilities(std::vector<float>(rows * tops, 9));
+  const DeviceArray<std::int32_t> named_ids(step.named_ids);
+  const DeviceArray<float> named_log_probabilities(std::vector<float>(step.named_ids.size(), 9));
+  const DeviceArray<std::int32_t> named_ranks(std::vector<std::int32_t>(step.named_ids.size(), -9));
   const DeviceArray<std::byte> scratch(static_cast<std::size_t>(
       kernels::cuda::sample_scratch_bytes(step.rows, step.width, default_stream())));
   Sample params = sizes_of(step);
@@ -191,11 +208,20 @@ Answer on_device(const Step& step) {
   params.ranks = ranks.data();
   params.top_ids = top_ids.data();
   params.top_log_probabilities = top_log_probabilities.data();
+  params.named_ids = named_ids.data();
+  params.named_log_probabilities = named_log_probabilities.data();
+  params.named_ranks = named_ranks.data();
   params.scratch = scratch.data();
   kernels::cuda::sample(params, default_stream());
   finish();
-  return {ids.read(),     log_probabilities.read(),     ranks.read(),
-          top_ids.read(), top_log_probabilities.read(), counts.read()};
+  return {ids.read(),
+          log_probabilities.read(),
+          ranks.read(),
+          top_ids.read(),
+          top_log_probabilities.read(),
+          named_log_probabilities.read(),
+          named_ranks.read(),
+          counts.read()};
 }
 
 template <class T>
@@ -218,6 +244,9 @@ void expect_equal(const Step& step) {
   expect_same_bits(device.top_ids, host.top_ids, tops, "top token");
   expect_same_bits(device.top_log_probabilities, host.top_log_probabilities, tops,
                    "top log-probability");
+  expect_same_bits(device.named_log_probabilities, host.named_log_probabilities, 1,
+                   "named log-probability");
+  expect_same_bits(device.named_ranks, host.named_ranks, 1, "named rank");
   expect_same_bits(device.counts, host.counts, step.counts_stride, "count");
 }
 

@@ -485,13 +485,27 @@ TEST(Adapters, AnswersSayWhereTheirVersionChanges) {
   for (const std::string& body :
        {ask("/v1/completions", R"("prompt": "x")"),
         ask("/v1/completions", R"("prompt": "x", "stream": true)"),
-        ask("/v1/chat/completions", chat), ask("/inference/v1/generate", generate),
+        ask("/v1/chat/completions", chat),
+        ask("/v1/chat/completions", cat(chat, R"(, "stream": true)")),
+        ask("/inference/v1/generate", generate),
         ask("/inference/v1/generate", cat(generate, R"(, "stream": true)"))}) {
     EXPECT_THAT(body, HasSubstr(spans));
     EXPECT_THAT(body, HasSubstr(R"("adapter_version":"poet@1,poet@2")"));
   }
-  EXPECT_THAT(ask("/v1/chat/completions", chat), HasSubstr(policies));
-  EXPECT_THAT(ask("/v1/completions", R"("prompt": "x")"), HasSubstr(policies));
+  for (const char* const stream : {"", R"(, "stream": true)"}) {
+    EXPECT_THAT(ask("/v1/chat/completions", cat(chat, stream)), HasSubstr(policies));
+    EXPECT_THAT(ask("/v1/completions", cat(R"("prompt": "x")", stream)), HasSubstr(policies));
+  }
+  // In a stream the event that ends a choice has them, and no other.
+  const Received streamed = server.ask(
+      post("/v1/chat/completions", cat("{", more, ", \"n\": 2, \"stream\": true, ", chat, "}")));
+  int with_spans = 0;
+  for (const json::Value& event : streamed.events()) {
+    const bool ends = text_at(event, "choices.0.finish_reason") != "null";
+    EXPECT_EQ(text_at(event, "choices.0.weight_versions") != "(absent)", ends);
+    with_spans += ends ? 1 : 0;
+  }
+  EXPECT_EQ(with_spans, 2);
 }
 
 TEST(Adapters, WithAColonInTheirNamesAreFoundByTheWholeNameFirst) {

@@ -240,6 +240,15 @@ std::vector<Field> fields() {
                         R"({"n": 8, "logprobs": 20, "max_tokens": )", n, "}");
            },
        .large = 1000},
+      {.name = "NumbersOfNamedTokens",
+       .numbers = true,
+       .body =
+           [](int n) {
+             return cat("\"token_ids\": [1, 2], \"sampling_params\": ",
+                        R"({"n": 8, "logprob_token_ids": [)", ids(20), R"(], "max_tokens": )", n,
+                        "}");
+           },
+       .large = 1000},
       {.name = "PromptOfNumbers",
        .numbers = true,
        .fixed = R"("return_token_ids": true)",

@@ -260,6 +260,23 @@ class FakeEngine : public engine::Engine {
   Result<void> health() const override { return {}; }
 
  private:
+  // Of the third of all tokens. One that the request names is less likely by 1 for each before it,
+  // and has a rank of 40 for each.
+  static engine::TokenEvent token_event(const engine::SamplingParams& sampling, int choice,
+                                        const engine::TopLogprob& drawn) {
+    engine::TokenEvent event{.choice = choice,
+                             .id = drawn.token,
+                             .logprob = drawn.logprob,
+                             .rank = sampling.ranks ? 3 : 0};
+    const std::vector<std::int32_t>& named = sampling.logprob_tokens;
+    if (named.empty()) event.top.assign(static_cast<std::size_t>(sampling.top_logprobs), drawn);
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      event.top.push_back(
+          {.token = named[i], .logprob = drawn.logprob - static_cast<float>(i + 1)});
+      if (sampling.ranks) event.top_ranks.push_back(40 * static_cast<std::int32_t>(i + 1));
+    }
+    return event;
+  }
   struct HeldLoad {
     engine::AdapterSpec spec;
     Done done;
@@ -350,11 +367,7 @@ class FakeEngine : public engine::Engine {
           changed_.notify_all();
         }
         news.push_back([number, id, logprob, &request](auto& sink) {
-          const std::vector<engine::TopLogprob> top(
-              static_cast<std::size_t>(request.sampling.top_logprobs), {id, logprob});
-          const std::int32_t rank = request.sampling.ranks ? 3 : 0;
-          sink.take(engine::TokenEvent{
-              .choice = number, .id = id, .logprob = logprob, .rank = rank, .top = top});
+          sink.take(token_event(request.sampling, number, {.token = id, .logprob = logprob}));
         });
         if (ends(request, id)) finish(engine::FinishReason::stop, id);
       }

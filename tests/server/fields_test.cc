@@ -81,6 +81,7 @@ Fields other_fields() {
       {"guided_choice", {R"(["a", "b"])", {}, "[]"}},
       {"logprobs", {"true", {}, {}, "2"}},
       {"top_logprobs", {"2", {{"logprobs", "true"}}, "0"}},
+      {"logprob_token_ids", {"[7]", {{"logprobs", "true"}}, "[]", {}, Body{{"logprobs", "1"}}}},
       {"echo",
        {"true",
         {{"messages", open_messages}, {"continue_final_message", "true"}},

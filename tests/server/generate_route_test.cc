@@ -202,6 +202,38 @@ TEST_F(TokensIn, ScoresTokensThatAreNamed) {
 }
 
 // The body of renderers 0.1.12, and of SkyRL 0.4.0 on its route.
+TEST_F(TokensIn, ScoresNamedTokensAtEachDrawnOne) {
+  // As vLLM's clients ask: with their number, or without.
+  for (const char* const more : {R"(, "logprobs": 4)", ""}) {
+    const json::Value body =
+        ask(cat(R"("max_tokens": 1, "logprob_token_ids": [7, 300, 7, 9])", more));
+    EXPECT_EQ(server_.engine().last_request().sampling.logprob_tokens,
+              (std::vector<std::int32_t>{7, 300, 9}))
+        << "each once, in the request's order";
+    EXPECT_EQ(text_at(body, "choices.0.logprobs.content.0.top_logprobs"),
+              R"([{"token":"token_id:300","token_id":300,"logprob":-0.125,"rank":3},)"
+              R"({"token":"token_id:7","token_id":7,"logprob":-1.125,"rank":40},)"
+              R"({"token":"token_id:9","token_id":9,"logprob":-3.125,"rank":120}])");
+  }
+  const std::string asked = R"("n": 2, "logprob_token_ids": [5, 6])";
+  const json::Value whole = ask(asked);
+  const Received stream = server_.ask(post(generate, body_of(asked, R"(, "stream": true)")));
+  ASSERT_TRUE(stream.done()) << stream.body;
+  EXPECT_EQ(text_at(stream.events().front(), "choices.0.logprobs.content.0"),
+            text_at(whole, "choices.0.logprobs.content.0"));
+
+  const json::Value text =
+      ask(R"("max_tokens": 1, "logprob_token_ids": [7])", R"(, "output_mode": "text")");
+  EXPECT_EQ(text_at(text, "choices.0.logprobs.content.0.top_logprobs.0.logprob"), "-0.125");
+  EXPECT_EQ(text_at(text, "choices.0.logprobs.content.0.top_logprobs.1.logprob"), "-1.125");
+  std::string many = "0";
+  for (int id = 1; id <= 20; ++id) many += cat(",", id);
+  const Received refused =
+      server_.ask(post(generate, body_of(cat(R"("logprob_token_ids": [)", many, "]"))));
+  EXPECT_EQ(refused.status, 400) << "more than --max-logprobs";
+  EXPECT_EQ(refused.error("param"), "sampling_params.logprob_token_ids");
+}
+
 TEST_F(TokensIn, TakesWhatClientsSend) {
   const std::string body = R"({"model": "base", "token_ids": [400, 500], "sampling_params":
       {"max_tokens": 2, "temperature": 1.0, "stop_token_ids": [299], "logprobs": 1,

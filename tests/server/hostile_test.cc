@@ -73,7 +73,7 @@ TEST(HostileBodies, GetTheStatusAndTheFieldAtFault) {
       {prompt + R"("request_id": "a b"})", 400, "request_id"},
       {prompt + R"("request_id": ""})", 400, "request_id"},
       {prompt + R"("request_id": 7})", 400, "request_id"},
-      {cat(prompt, R"("cache_salt": ")", std::string(257, 's'), "\"}"), 400, "cache_salt"},
+      {cat(prompt, R"("cache_salt": ")", std::string(1025, 's'), "\"}"), 400, "cache_salt"},
       {prompt + R"("suffix": "end"})", 400, "suffix"},
       {prompt + R"("model": "base:"})", 404, "model"},
       {prompt + R"("model": "../../etc/passwd"})", 404, "model"},

@@ -138,6 +138,8 @@ TEST_F(Pushes, AreListedShownAndDeleted) {
   EXPECT_EQ(text_at(one.json(), "state"), "ready");
   const json::Value list = server_.ask(get("/v1/adapters")).json();
   EXPECT_EQ(text_at(list, "data.0"), one.body);
+  EXPECT_EQ(text_at(list, "push_memory.bytes"), cat(body.size()));
+  EXPECT_NE(text_at(list, "push_memory.limit_bytes"), "0");
   EXPECT_EQ(text_at(server_.ask(get("/v1/models/poet")).json(), "root"), "poet");
   const Received deleted = server_.ask(request_of("DELETE", "/v1/adapters/poet"));
   EXPECT_EQ(deleted.status, 200);

@@ -359,6 +359,14 @@ TEST(PrefixCache, IsSharedBySaltOnEveryRoute) {
     EXPECT_NE(first, salt_of(apart, "127.0.0.1", route, mine));
     EXPECT_EQ(first, salt_of(apart, "127.0.0.1", 0, "")) << "the same client";
     EXPECT_NE(salt_of(apart, "127.0.0.1", route, mine), salt_of(apart, "127.0.0.2", route, mine));
+    // A long one is known by its hash.
+    const auto of_length = [&](std::size_t length, char last) {
+      const std::string salt = cat(std::string(length - 1, 's'), last);
+      return salt_of(server, "127.0.0.1", route, cat(R"(, "cache_salt": ")", salt, "\""));
+    };
+    EXPECT_LT(of_length(1024, 'a').size(), 100U);
+    EXPECT_EQ(of_length(1024, 'a'), of_length(1024, 'a'));
+    EXPECT_NE(of_length(1024, 'a'), of_length(1024, 'b'));
   }
 }
 

@@ -136,6 +136,41 @@ TEST(TokenIds, NameTokensInLogprobsWhereTheyAreAskedFor) {
   EXPECT_EQ(text_at(chat, "choices.0.logprobs.content.0.bytes"), "[120]");
 }
 
+TEST(NamedTokens, StandInPlaceOfTheLikeliest) {
+  TestServer server;
+  const std::int32_t x = server.text().tokenizer().encode("x").value()[0];
+  server.engine().say("xx");
+  const std::string named =
+      cat(R"("logprob_token_ids": [7, )", x, R"(, 9], "return_tokens_as_token_ids": true)");
+  const std::string content = "choices.0.logprobs.content.1.top_logprobs.";
+  const std::string scores =
+      cat(R"({"token_id:7":-1.25,"token_id:)", x, R"(":-2.25,"token_id:9":-3.25})");
+  const json::Value text =
+      answer(server, completions, cat(R"("prompt": "x", "logprobs": 0, )", named));
+  EXPECT_EQ(text_at(text, "choices.0.logprobs.top_logprobs.1"), scores);
+  // The tokens of an echoed prompt have the likeliest.
+  const json::Value echoed =
+      answer(server, completions, cat(R"("prompt": "xx", "echo": true, "logprobs": 1, )", named));
+  EXPECT_EQ(text_at(echoed, "choices.0.logprobs.top_logprobs.3"), scores);
+  EXPECT_EQ(server.engine().last_request().prompt_top, 1);
+  const json::Value chat = answer(server, chats, cat(question, R"(, "logprobs": true, )", named));
+  EXPECT_EQ(text_at(chat, cat(content, "0.token")), cat("token_id:", x));
+  EXPECT_EQ(text_at(chat, cat(content, "0.logprob")), "-0.25") << "as it was drawn";
+  EXPECT_EQ(text_at(chat, cat(content, "1.token")), "token_id:7");
+  EXPECT_EQ(text_at(chat, cat(content, "2.token")), "token_id:9");
+  EXPECT_FALSE(server.engine().last_request().sampling.ranks);
+  for (const char* const wrong :
+       {R"("logprob_token_ids": [7])", R"("logprobs": 1, "logprob_token_ids": [-1])",
+        R"("logprobs": 1, "logprob_token_ids": 7)"}) {
+    const Received refused = server.ask(post(completions, cat(R"({"prompt": "x", )", wrong, "}")));
+    EXPECT_EQ(refused.status, 400) << wrong;
+    EXPECT_THAT(refused.error("param"), testing::StartsWith("logprob_token_ids")) << wrong;
+  }
+  const Received silent =
+      server.ask(post(chats, cat("{", question, R"(, "logprob_token_ids": [7]})")));
+  EXPECT_EQ(silent.error("param"), "logprob_token_ids");
+}
+
 TEST(SpecialTokens, AreShownWhereTheyAreNotSkipped) {
   TestServer server;
   const text::Tokenizer& tokenizer = server.text().tokenizer();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/cat.h"
+#include "base/system/memory.h"
 #include "serving/memory_plan.h"
 #include "serving/model_sizes.h"
 
@@ -79,6 +80,13 @@ void add_fits(const model::Model& model, std::int64_t weight_bytes, Findings& fi
                               fits.tokens, " cached tokens on one ", card.name));
   }
   findings.add("fits", std::move(by_card), join(texts, "; "));
+}
+
+void add_push_memory(Findings& findings) {
+  const auto memory = machine_memory();
+  if (!memory.ok()) return;
+  findings.add_bytes("push_memory_bytes",
+                     static_cast<std::int64_t>(serving::default_push_memory(memory->total)));
 }
 
 }  // namespace motley::cli

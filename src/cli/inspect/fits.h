@@ -11,4 +11,7 @@ namespace motley::cli {
 // GPUs of usual sizes and with its default options.
 void add_fits(const model::Model& model, std::int64_t weight_bytes, Findings& findings);
 
+// How many bytes of pushed adapters' files `serve` would hold on this machine.
+void add_push_memory(Findings& findings);
+
 }  // namespace motley::cli

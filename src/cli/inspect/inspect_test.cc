@@ -199,6 +199,13 @@ TEST(InspectModel, TellsWhereSnapshotsOfStatesFit) {
               ContainsRegex("fits: 256 sequences and [0-9]+ cached tokens on one H100; "));
 }
 
+TEST(InspectModel, TellsHowMuchPushedAdaptersMayTake) {
+  EXPECT_THAT(motley({"inspect", goldens + "/qwen3_moe"}).output,
+              ContainsRegex("push memory bytes: [0-9.]+ [KMGT]iB"));
+  EXPECT_THAT(motley({"inspect", goldens + "/qwen3_moe", "--json"}).output,
+              ContainsRegex(R"("push_memory_bytes":[0-9]+)"));
+}
+
 TEST(InspectModel, TellsLatentAttentionAndSharedExperts) {
   const Outcome outcome = motley({"inspect", goldens + "/deepseek_v3"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;

@@ -218,6 +218,7 @@ void add_weights(const model::Model& model, Findings& findings) {
     findings.add_bytes("state_bytes_a_sequence",
                        runner::StateMemory::slot_bytes(model.state_shapes()));
   add_fits(model, weights.bytes, findings);
+  add_push_memory(findings);
 }
 
 // "0, 2-5"

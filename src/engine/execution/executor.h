@@ -21,12 +21,13 @@ struct Draw {
   // The whole sequence so far, beginning with the prompt.
   std::span<const std::int32_t> tokens = {};
   std::int64_t prompt_tokens = 0;
-  // Results; the span is valid until the next step's results.
+  // Results; the spans are valid until the next step's results.
   std::int32_t token = 0;  // or kernels::no_token_left, kernels::logits_not_finite
   float logprob = 0;
   std::int32_t rank = 0;
   std::span<const TopLogprob> top = {};
-  bool ends = false;   // the grammar ends with this token
+  std::span<const std::int32_t> top_ranks = {};  // of named tokens, if the sampler asks for them
+  bool ends = false;                             // the grammar ends with this token
   bool waits = false;  // nothing was drawn, because the sampler is not ready
 };
 

@@ -217,6 +217,7 @@ void RunnerExecutor::answer_draws() {
     draw.logprob = drawn.logprob;
     draw.rank = drawn.rank;
     draw.top = drawn.top;
+    draw.top_ranks = drawn.top_ranks;
     draw.ends = drawn.token >= 0 && state_of(draw)->accept(drawn.token);
   }
 }

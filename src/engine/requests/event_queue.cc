@@ -10,7 +10,8 @@ namespace {
 std::size_t bytes_of(const EventQueue::Entry& entry) {
   std::size_t bytes = sizeof entry;
   if (const auto* const token = std::get_if<TokenEvent>(&entry.event))
-    bytes += token->top.size() * sizeof(TopLogprob);
+    bytes +=
+        token->top.size() * sizeof(TopLogprob) + token->top_ranks.size() * sizeof(std::int32_t);
   if (const auto* const scores = std::get_if<PromptEvent>(&entry.event))
     bytes += scores->logprobs.size() * sizeof(float) + scores->ranks.size() * sizeof(std::int32_t) +
              scores->top.size() * sizeof(TopLogprob);

@@ -56,9 +56,11 @@ struct PromptEvent {
 struct TokenEvent {
   int choice = 0;
   std::int32_t id = 0;
-  float logprob = 0;                 // if the request asks for log-probabilities
-  std::int32_t rank = 0;             // among all tokens, from 1 on, if the request asks for ranks
-  std::vector<TopLogprob> top = {};  // the most probable first
+  float logprob = 0;      // if the request asks for log-probabilities
+  std::int32_t rank = 0;  // among all tokens, from 1 on, if the request asks for ranks
+  // The most probable first; or those that the request names, in its order.
+  std::vector<TopLogprob> top = {};
+  std::vector<std::int32_t> top_ranks = {};  // of named ones, if the request asks for ranks
 };
 
 // The experts of adjacent tokens, sent when the model has computed them. Those of the last token of

@@ -17,7 +17,7 @@ using RequestId = std::uint64_t;
 inline constexpr int max_choices = 128;
 inline constexpr int max_top_logprobs = 20;       // of an answer's tokens
 inline constexpr int max_prompt_logprobs = 1024;  // of a prompt's, where the executor allows it
-inline constexpr int max_named_tokens = 128;      // for a place of a prompt, as above
+inline constexpr int max_named_tokens = 128;      // with a token, as above
 
 // Tokens that a request names for each place of its prompt whose log-probabilities it wants.
 struct NamedTokens {

@@ -42,12 +42,19 @@ struct SamplingParams {
   bool logprobs = false;
   bool processed_logprobs = false;
   std::int32_t top_logprobs = 0;  // of the most probable tokens, besides the drawn one
-  bool ranks = false;             // of drawn tokens by log-probability, with `logprobs`
+  // With `logprobs`: these tokens stand in place of the most probable ones, in their order.
+  std::vector<std::int32_t> logprob_tokens = {};
+  bool ranks = false;  // of drawn tokens and of these by log-probability, with `logprobs`
 
   std::int64_t min_tokens = 0;  // nothing that ends a choice is drawn before
   bool ignore_eos = false;      // the model's own end does not end a choice
 
   std::optional<grammar::Spec> grammar = {};
+
+  // Tokens that are listed with each drawn one.
+  std::size_t alternatives() const {
+    return logprob_tokens.empty() ? static_cast<std::size_t>(top_logprobs) : logprob_tokens.size();
+  }
 };
 
 }  // namespace motley::engine

@@ -55,9 +55,10 @@ class SamplingBatch {
     float logprob = 0;
     std::int32_t rank = 0;
     std::span<const TopLogprob> top = {};
+    std::span<const std::int32_t> top_ranks = {};  // of named tokens, if they are ranked
   };
-  // The result of row i of the step; the span is valid until the next begin(). The state takes the
-  // token by accept().
+  // The result of row i of the step; the spans are valid until the next begin(). The state takes
+  // the token by accept().
   Drawn drawn(std::int64_t row);
 
  private:
@@ -68,7 +69,16 @@ class SamplingBatch {
     DeviceTable ranks;
     DeviceTable top_ids;
     DeviceTable top_log_probabilities;
-    std::vector<TopLogprob> tops;  // [rows, max_top_logprobs]
+    DeviceTable named_log_probabilities;  // by named token
+    DeviceTable named_ranks;
+    std::vector<TopLogprob> tops;  // [rows, max_named_tokens]
+  };
+
+  // How much of the tables that choices refer to is filled.
+  struct Filled {
+    std::int64_t masks = 0;  // rows
+    std::int64_t biases = 0;
+    std::int64_t named = 0;
   };
 
   explicit SamplingBatch(const Options& options) : options_(options) {}
@@ -78,19 +88,25 @@ class SamplingBatch {
   // After add_mask(): in the grammar's mask, or in a mask of their own.
   void add_token_rules(const SamplingState& state, kernels::SampleChoice& choice);
   void add_biases(const SamplingState& state, kernels::SampleChoice& choice);
+  void add_named(const SamplingState& state, kernels::SampleChoice& choice);
+  // Those that the choice names, in place of the most probable ones.
+  void add_named_to(Drawn& drawn, const kernels::SampleChoice& choice,
+                    std::span<TopLogprob> tops) const;
+  // Uploads the rest of the tables, for the next rows.
+  Result<void> upload(const Filled& before, std::int64_t rows, tensor::Stream& stream) const;
 
   Options options_;
   DeviceTable choices_;
   DeviceTable masks_;
   DeviceTable bias_ids_;
   DeviceTable biases_;
+  DeviceTable named_ids_;
   PenaltyCounts counts_;
   Results results_;
 
   // Of the step so far:
   std::int64_t rows_ = 0;
-  std::int64_t masked_ = 0;  // rows of masks
-  std::int64_t bias_count_ = 0;
+  Filled filled_;
   bool with_log_probabilities_ = false;
   bool with_ranks_ = false;
   std::vector<char> waits_;  // by row: its mask has not arrived

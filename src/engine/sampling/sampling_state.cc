@@ -54,6 +54,8 @@ SamplingState::SamplingState(const Request& request, std::unique_ptr<grammar::Cu
   // One token has the probability 1, which only its distribution says.
   const bool one_token = params.top_k == 1 && !params.processed_logprobs;
   const bool greedy = params.temperature < least_temperature || one_token;
+  if (params.logprobs) rules.logprob_tokens = params.logprob_tokens;
+  const std::int32_t top = rules.logprob_tokens.empty() ? params.top_logprobs : 0;
   rules.choice = {
       .inverse_temperature = greedy ? 0 : 1 / params.temperature,
       .top_k = params.top_k,
@@ -62,7 +64,7 @@ SamplingState::SamplingState(const Request& request, std::unique_ptr<grammar::Cu
       .repetition = params.repetition_penalty,
       .presence = params.presence_penalty,
       .frequency = params.frequency_penalty,
-      .top_log_probabilities = params.logprobs ? params.top_logprobs : -1,
+      .top_log_probabilities = params.logprobs ? top : -1,
       .processed = params.processed_logprobs,
       .ranked = params.ranks,
   };

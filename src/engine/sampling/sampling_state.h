@@ -45,6 +45,8 @@ class SamplingState final : public Sampler {
   // Of the next draw: at most max_row_biases, by rising id, each id once.
   std::span<const LogitBias> biases() const;
 
+  // The tokens whose log-probabilities each draw has; empty: those of the most probable ones.
+  std::span<const std::int32_t> logprob_tokens() const { return rules_->logprob_tokens; }
   bool has_penalties() const { return rules_->penalties; }
   // Whether allow() may rule anything out in the next draw.
   bool has_token_rules() const { return !rules_->tokens_allowed.empty(); }
@@ -74,6 +76,7 @@ class SamplingState final : public Sampler {
     std::size_t tokens = 0;  // including all that may still be drawn
     std::int64_t min_tokens = 0;
     TokenRules tokens_allowed;
+    std::vector<std::int32_t> logprob_tokens;
     std::vector<LogitBias> biases;
     std::vector<LogitBias> early_biases;  // before min_tokens: with the ends of a choice ruled out
   };

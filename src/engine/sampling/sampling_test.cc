@@ -253,6 +253,31 @@ TEST_F(Sampling, GivesLogProbabilitiesToRowsThatAsk) {
   EXPECT_NEAR(drawn[1].logprob, -1.458675, 1e-5);
 }
 
+TEST_F(Sampling, GivesLogProbabilitiesOfNamedTokens) {
+  SamplingParams params{.temperature = 0, .logprobs = true, .top_logprobs = 3};
+  params.logprob_tokens = {7, 0, 299};
+  SamplingState silent = state_of(params);
+  params.ranks = true;
+  SamplingState ranked = state_of(params);
+  SamplingState other = state_of({.temperature = 0, .logprobs = true, .top_logprobs = 1});
+  const std::vector<float> logits = falling_logits();
+  const auto drawn =
+      step({logits, logits, logits, logits, logits}, {&ranked, &other, &silent, &other, &ranked});
+  for (const std::size_t row : {0U, 2U, 4U}) {
+    ASSERT_EQ(drawn[row].top.size(), 3U);
+    EXPECT_EQ(drawn[row].top[0].token, 7);
+    EXPECT_NEAR(drawn[row].top[0].logprob, drawn[row].logprob - 7, 1e-5);
+    EXPECT_EQ(drawn[row].top[1].token, 0);
+    EXPECT_EQ(drawn[row].top[1].logprob, drawn[row].logprob);
+    EXPECT_EQ(drawn[row].top[2].token, 299);
+  }
+  EXPECT_THAT(drawn[0].top_ranks, ElementsAre(8, 1, 300));
+  EXPECT_THAT(drawn[4].top_ranks, ElementsAre(8, 1, 300));
+  EXPECT_TRUE(drawn[2].top_ranks.empty());
+  ASSERT_EQ(drawn[3].top.size(), 1U);
+  EXPECT_EQ(drawn[3].top[0].token, 0);
+}
+
 TEST_F(Sampling, FollowsAGrammarToItsEnd) {
   const Request request{.tokens = {1}, .sampling = {.seed = 1}, .end_ids = {end_id}};
   SamplingState state(request, following("(yes|no)!"), 0);

@@ -304,6 +304,26 @@ TEST(Scheduler, ExpertsOfATokenComeOnceInOrder) {
   EXPECT_EQ(alone->routed_from, 10);
 }
 
+TEST(Scheduler, ExpertsEndBeforeTheLastTokenWhereNoneIsLeftToDraw) {
+  for (const int choices : {1, 3}) {
+    for (const int drawn : {0, 1, 7}) {
+      SCOPED_TRACE(cat(choices, " choices of ", drawn, " tokens"));
+      World world;
+      world.executor.none_left_after = drawn;
+      const Request request{
+          .tokens = prompt(30), .max_tokens = 12, .choices = choices, .routed_experts_from = 0};
+      const auto sink = world.submit(request);
+      world.run();
+      for (int choice = 0; choice < choices; ++choice) {
+        const auto at = static_cast<std::size_t>(choice);
+        EXPECT_EQ(sink->tokens[at].size(), static_cast<std::size_t>(drawn));
+        EXPECT_EQ(sink->reasons[at], FinishReason::stop);
+        expect_routed(world, request, *sink, choice);
+      }
+    }
+  }
+}
+
 TEST(Scheduler, OnlyTokensBeforeTheFirstWithExpertsAreFoundInTheCache) {
   World world;
   world.submit({.tokens = prompt(30), .max_tokens = 2});

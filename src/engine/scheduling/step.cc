@@ -19,6 +19,12 @@ bool has_overflowed(const ChunkOutput& output) {
   });
 }
 
+// A draw to which mask and biases leave no token ends its choice.
+bool has_no_token_left(const ChunkOutput& output) {
+  return std::ranges::any_of(output.draws,
+                             [](const Draw& draw) { return !draw.waits && draw.token < 0; });
+}
+
 // "adapter 'a' (scale 0.5) and adapter 'b'"; empty for the base.
 std::string mix_of(const Request& request) {
   std::vector<std::string> each;
@@ -269,7 +275,9 @@ void Scheduler::deliver_routed(RunningSequence& running, std::int64_t length,
   Job& job = *sequence.job;
   const std::int64_t first = sequence.routed_to;
   std::int64_t end = running.computed;
-  if (job.request.max_tokens == 0) end = std::min(end, job.prompt_tokens() - 1);
+  // Where nothing follows, the answer's last token was read; elsewhere it never is.
+  if (job.request.max_tokens == 0 || has_no_token_left(output))
+    end = std::min(end, sequence.length() - 1);
   if (first >= end) return;
   RoutedExpertsEvent event{.first = first};
   if (first >= job.prompt_tokens()) event.choice = sequence.choice;
@@ -353,8 +361,10 @@ void Scheduler::accept(RunningSequence& running, const Draw& draw) {
   ++job.completion_tokens;
   TokenEvent event{
       .choice = sequence.choice, .id = draw.token, .logprob = draw.logprob, .rank = draw.rank};
-  const Result<void> kept =
-      within_memory([&] { event.top.assign(draw.top.begin(), draw.top.end()); });
+  const Result<void> kept = within_memory([&] {
+    event.top.assign(draw.top.begin(), draw.top.end());
+    event.top_ranks.assign(draw.top_ranks.begin(), draw.top_ranks.end());
+  });
   if (!kept.ok()) jobs_.mark(job, kept.error());
   outbox_.add(job.sink, std::move(event));
   const bool ends = sequence.generated >= job.request.sampling.min_tokens &&

@@ -50,13 +50,31 @@ void write_top(const Row& row, float largest, std::uint64_t total) {
   }
 }
 
-// The place of a token in the order of all values, from 1 on.
-std::int32_t place_of(std::span<const float> values, std::uint32_t id) {
-  const std::uint64_t own = rank_of(usable(values[id]), id);
-  std::int32_t before = 0;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    before += rank_of(usable(values[i]), static_cast<std::uint32_t>(i)) > own ? 1 : 0;
-  return before + 1;
+// The places of tokens in the order of all values, from 1 on. One pass counts, for each value, how
+// many of the tokens it stands before.
+void write_places(std::span<const float> values, std::span<const std::int32_t> ids,
+                  std::int32_t* places) {
+  const auto rank_at = [&](std::size_t i) {
+    return rank_of(usable(values[i]), static_cast<std::uint32_t>(i));
+  };
+  std::array<std::uint64_t, max_named_log_probabilities> held{};
+  const std::span<std::uint64_t> ranks = std::span(held).first(ids.size());
+  for (std::size_t k = 0; k < ids.size(); ++k) ranks[k] = rank_at(static_cast<std::size_t>(ids[k]));
+  std::ranges::sort(ranks);
+  const auto below = [&](std::uint64_t rank) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+  };
+  // Values that stand before exactly so many of them.
+  std::array<std::int32_t, max_named_log_probabilities + 1> counts{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint64_t rank = rank_at(i);
+    if (rank > ranks[0]) ++counts[below(rank)];
+  }
+  for (std::size_t k = 0; k < ids.size(); ++k) {
+    const std::size_t at = below(rank_at(static_cast<std::size_t>(ids[k])));
+    places[k] = 1;
+    for (std::size_t more = at + 1; more <= ids.size(); ++more) places[k] += counts[more];
+  }
 }
 
 // Of a row's values.
@@ -71,6 +89,19 @@ Distribution distribution_of(const Row& row) {
   std::uint64_t total = 0;
   for (const float value : row.values) total += weight_of(share_of(value, largest, 1));
   return {.largest = largest, .total = total};
+}
+
+// What the choice asks of the tokens that it names, from the row's values.
+void write_named(const Row& row, const Distribution& told) {
+  const Sample& p = row.params;
+  const std::int32_t begin = row.choice.named_begin;
+  if (begin == row.choice.named_end) return;
+  for (std::int32_t at = begin; at < row.choice.named_end; ++at)
+    p.named_log_probabilities[at] = log_probability(
+        row.values[static_cast<std::size_t>(p.named_ids[at])], told.largest, told.total);
+  if (row.choice.ranked)
+    write_places(row.values, {p.named_ids + begin, p.named_ids + row.choice.named_end},
+                 p.named_ranks + begin);
 }
 
 void adjust(const Row& row) {
@@ -179,6 +210,7 @@ void sample_row(const Row& row) {
   const auto tell = [&] {
     told = distribution_of(row);
     write_top(row, told.largest, told.total);
+    write_named(row, told);
   };
   if (asks && !row.choice.processed) tell();
   adjust(row);
@@ -200,8 +232,8 @@ void sample_row(const Row& row) {
     const std::span<const float> of = row.choice.processed ? row.values : row.logits;
     const float logit = id < 0 ? no_logit : usable(of[static_cast<std::size_t>(id)]);
     p.log_probabilities[row.row] = log_probability(logit, told.largest, told.total);
-    if (row.choice.ranked)
-      p.ranks[row.row] = id < 0 ? 0 : place_of(of, static_cast<std::uint32_t>(id));
+    if (row.choice.ranked) p.ranks[row.row] = 0;
+    if (row.choice.ranked && id >= 0) write_places(of, {&id, 1}, p.ranks + row.row);
   }
   if (row.choice.counts_row >= 0 && id >= 0)
     p.counts[row.choice.counts_row * p.counts_stride + id] += 2;

@@ -30,6 +30,8 @@ struct Answer {
   std::vector<std::int32_t> ranks;
   std::vector<std::int32_t> top_ids;
   std::vector<float> top_log_probabilities;
+  std::vector<float> named_log_probabilities;
+  std::vector<std::int32_t> named_ranks;
 };
 
 // Rows of logits and what each wants; masks, counts and biases where a choice points at them.
@@ -41,6 +43,7 @@ struct Step {
   std::vector<std::int32_t> counts;
   std::vector<std::int32_t> bias_ids;
   std::vector<float> biases;
+  std::vector<std::int32_t> named_ids;
 
   Answer run(ThreadPool* pool = nullptr) {
     const auto rows = static_cast<std::int64_t>(choices.size());
@@ -49,7 +52,9 @@ struct Step {
                   .log_probabilities = std::vector<float>(choices.size(), nan),
                   .ranks = std::vector<std::int32_t>(choices.size(), -7),
                   .top_ids = std::vector<std::int32_t>(choices.size() * tops, -7),
-                  .top_log_probabilities = std::vector<float>(choices.size() * tops, nan)};
+                  .top_log_probabilities = std::vector<float>(choices.size() * tops, nan),
+                  .named_log_probabilities = std::vector<float>(named_ids.size(), nan),
+                  .named_ranks = std::vector<std::int32_t>(named_ids.size(), -7)};
     const StreamHandle stream{pool};
     std::vector<std::byte> scratch(
         static_cast<std::size_t>(cpu_table().sample_scratch_bytes(rows, width, stream)));
@@ -70,6 +75,9 @@ struct Step {
                         .top_stride = tops,
                         .top_ids = answer.top_ids.data(),
                         .top_log_probabilities = answer.top_log_probabilities.data(),
+                        .named_ids = named_ids.data(),
+                        .named_log_probabilities = answer.named_log_probabilities.data(),
+                        .named_ranks = answer.named_ranks.data(),
                         .scratch = scratch.data()},
                        stream);
     return answer;
@@ -391,6 +399,60 @@ TEST(Sample, GivesTheLogProbabilitiesOfWhatItDrawsFrom) {
     for (std::size_t i = 0; i < 8; ++i) check(answer.top_ids[i], answer.top_log_probabilities[i]);
     EXPECT_EQ(answer.top_log_probabilities[7] == -infinity, choice.top_k == 7);
   }
+}
+
+// What a token that is named gets is what it gets when it is drawn.
+TEST(Sample, GivesNamedTokensWhatDrawnOnesGet) {
+  std::vector<float> logits = random_logits(700, 8);
+  logits[80] = logits[81] = logits[300] = 9;
+  logits[5] = -infinity;
+  const std::vector<std::int32_t> named = {300, 5, 80, 699, 81, 0, 300};
+  for (const bool processed : {false, true}) {
+    const SampleChoice choice{.inverse_temperature = 1.5F,
+                              .top_k = 600,
+                              .top_log_probabilities = 0,
+                              .processed = processed,
+                              .ranked = true};
+    Step step = step_of(logits, choice);
+    step.named_ids.assign(named.begin(), named.end());
+    step.choices[0].named_end = static_cast<std::int32_t>(named.size());
+    const Answer answer = step.run();
+    for (std::size_t k = 0; k < named.size(); ++k) {
+      const auto id = static_cast<std::size_t>(named[k]);
+      const std::int64_t before =
+          std::ranges::count_if(logits, [&](float each) { return each > logits[id]; }) +
+          std::count(logits.begin(), logits.begin() + named[k], logits[id]);
+      const bool kept = !processed || answer.named_log_probabilities[k] > -infinity;
+      if (kept) {
+        EXPECT_EQ(answer.named_ranks[k], before + 1) << named[k];
+      }
+      if (answer.ids[0] == named[k]) {
+        EXPECT_EQ(answer.named_log_probabilities[k], answer.log_probabilities[0]);
+        EXPECT_EQ(answer.named_ranks[k], answer.ranks[0]);
+      }
+    }
+    EXPECT_EQ(answer.named_log_probabilities[1], -infinity);
+    EXPECT_EQ(answer.named_log_probabilities[0], answer.named_log_probabilities[2]);
+  }
+}
+
+TEST(Sample, NamesAsManyTokensAsThereMayBe) {
+  Step step = step_of(random_logits(500, 9), {.top_log_probabilities = 8, .ranked = true});
+  for (std::int32_t id = 0; id < max_named_log_probabilities; ++id)
+    step.named_ids.push_back(id * 3 % 500);
+  step.choices[0].named_end = max_named_log_probabilities;
+  const Answer answer = step.run();
+  for (std::size_t i = 0; i < 8; ++i) {
+    const auto at = std::ranges::find(step.named_ids, answer.top_ids[i]) - step.named_ids.begin();
+    if (at == max_named_log_probabilities) continue;
+    EXPECT_EQ(answer.named_ranks[static_cast<std::size_t>(at)], static_cast<int>(i) + 1);
+    EXPECT_EQ(answer.named_log_probabilities[static_cast<std::size_t>(at)],
+              answer.top_log_probabilities[i]);
+  }
+  step.choices[0].ranked = false;
+  const Answer unranked = step.run();
+  EXPECT_EQ(unranked.named_log_probabilities, answer.named_log_probabilities);
+  EXPECT_EQ(unranked.named_ranks[0], -7) << "what no row asked for stays as it was";
 }
 
 TEST(Sample, RanksEqualLogitsByTheirIds) {

@@ -36,6 +36,16 @@ struct GenerationPlan {
   ErrorWriter write_error = openai_error;
 };
 
+// Requests for /inference/v1/generate that would be answered as this body.
+struct RenderPlan {
+  GenerationPlan generation = {};
+  std::string id;  // of the requests
+  // Members that they have as the body does, as JSON; of themselves and of `sampling_params`.
+  std::string body_members;
+  std::string sampling_members;
+  bool list = false;
+};
+
 // A text and its tokens, for routes that need no engine.
 struct TokenizePlan {
   std::string model;
@@ -76,6 +86,9 @@ class GenerationPlanner {
   Result<GenerationPlan> messages(const json::Value& body, const Asked& asked = {}) const;
   // Of ids, in numbers.
   Result<GenerationPlan> tokens(const json::Value& body, const Asked& asked = {}) const;
+  // What chat() and completion() would send to the engine, as requests for tokens().
+  Result<RenderPlan> render_chat(const json::Value& body, const Asked& asked = {}) const;
+  Result<RenderPlan> render_completion(const json::Value& body, const Asked& asked = {}) const;
   // For the prompt that messages() would make.
   Result<TokenizePlan> count_tokens(const json::Value& body, const Asked& asked = {}) const;
   // Tokens are those of a completion or a chat with the same fields.

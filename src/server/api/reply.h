@@ -26,7 +26,7 @@ class Reply {
   // events until it is empty.
   virtual std::string events(const serving::ChoiceUpdate& update,
                              const serving::Transcript& transcript) = 0;
-  virtual std::string more_events(const serving::Transcript& transcript) = 0;
+  virtual std::string more_events(const serving::Transcript& /*transcript*/) { return {}; }
   // The end of the stream; if it is long, more_events() returns the rest.
   virtual std::string last_events(const serving::Transcript& transcript) = 0;
   // The end of a stream that has failed; as above.

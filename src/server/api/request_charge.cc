@@ -48,7 +48,9 @@ std::size_t routed_kept(const GenerationFields& fields) {
 // JSON of a token's log-probabilities, and of an echoed prompt's.
 std::size_t scores_sent(const GenerationFields& fields, bool chat, bool numbers) {
   if (!fields.sampling.logprobs) return 0;
-  const auto top = static_cast<std::size_t>(fields.sampling.top_logprobs);
+  // The answer's, or those of an echoed prompt, which has no named ones.
+  const std::size_t top = std::max(fields.sampling.alternatives(),
+                                   static_cast<std::size_t>(fields.sampling.top_logprobs));
   const std::size_t name = fields.tokens.as_ids ? id_name_bytes : 0;
   // The drawn token is among the alternatives, too.
   if (numbers) return number_entry_bytes * (top + 2);
@@ -69,8 +71,10 @@ Tokens bytes_of_token(const GenerationFields& fields, const RequestSize& size) {
   const engine::SamplingParams& sampling = fields.sampling;
   const bool penalties = sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
                          sampling.frequency_penalty != 0;
-  const auto top = static_cast<std::size_t>(sampling.top_logprobs);
-  const std::size_t top_bytes = sizeof(engine::TopLogprob) * top;
+  // Named ones have their ranks next to them.
+  const bool ranked = sampling.ranks && !sampling.logprob_tokens.empty();
+  const std::size_t top_bytes =
+      (sizeof(engine::TopLogprob) + (ranked ? sizeof(std::int32_t) : 0)) * sampling.alternatives();
   Tokens bytes;
   bytes.engine = growth * sizeof(std::int32_t) * (penalties ? 2 : 1);
   const bool with_ids = fields.tokens.return_ids || size.numbers;
@@ -129,6 +133,8 @@ std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
   if (size.echo) list.emplace_back("echo");
   if (fields.sampling.logprobs)
     list.push_back(cat(size.chat ? "top_logprobs " : "logprobs ", fields.sampling.top_logprobs));
+  if (!fields.sampling.logprob_tokens.empty())
+    list.push_back(cat("logprob_token_ids of ", fields.sampling.logprob_tokens.size(), " ids"));
   if (fields.prompt_top) list.push_back(cat("prompt_logprobs ", *fields.prompt_top));
   if (fields.prompt_named.width > 0)
     list.push_back(cat("prompt_logprob_token_ids of ", fields.prompt_named.ids.size(), " ids"));
@@ -163,9 +169,9 @@ std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size)
   const engine::SamplingParams& sampling = fields.sampling;
   std::size_t stop_bytes = 0;
   for (const std::string& stop : fields.stop) stop_bytes += stop.size() + sizeof(std::string);
-  std::size_t each_prompt = prompt_state_bytes +
-                            6 * sizeof(engine::LogitBias) * sampling.logit_bias.size() +
-                            4 * sizeof(std::int32_t) * fields.stop_ids.size();
+  std::size_t each_prompt =
+      prompt_state_bytes + 6 * sizeof(engine::LogitBias) * sampling.logit_bias.size() +
+      4 * sizeof(std::int32_t) * (fields.stop_ids.size() + sampling.logprob_tokens.size());
   each_prompt += bytes_of_bans(sampling);
   if (sampling.grammar) each_prompt += 2 * sampling.grammar->text.size();
   const std::size_t each_choice =

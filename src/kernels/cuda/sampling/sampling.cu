@@ -89,6 +89,43 @@ __device__ std::int32_t place_of(Part& part, const SampleChoice& choice, const f
   return static_cast<std::int32_t>(fold_all(part, before, Sum{})) + 1;
 }
 
+// Writes what the choice asks of the tokens that it names, from the values that the part holds.
+__device__ void write_named(Part& part, const Sample& p, const SampleChoice& choice,
+                            const Distribution& told) {
+  const int count = choice.named_end - choice.named_begin;
+  if (count == 0) return;
+  const std::int32_t* const ids = p.named_ids + choice.named_begin;
+  float* const logits = p.named_log_probabilities + choice.named_begin;  // until the ranks stand
+  std::int32_t* const ranks = p.named_ranks + choice.named_begin;
+  const auto for_held = [&](auto write) {
+    for (int k = part.thread; k < count; k += threads) {
+      const std::int64_t at = ids[k] - part.begin;
+      if (at >= 0 && at < part.count) write(k, part.values[at]);
+    }
+  };
+  if (choice.ranked) {
+    for_held([&](int k, float value) {
+      logits[k] = value;
+      ranks[k] = 1;
+    });
+    part.cluster.sync();
+    for (int k = 0; k < count; ++k) {
+      const std::uint64_t own = rank_of(__ldcg(logits + k), static_cast<std::uint32_t>(ids[k]));
+      unsigned before = 0;
+      part.read([&](float value, int i) {
+        before += rank_of(value, static_cast<std::uint32_t>(part.begin + i)) > own ? 1U : 0U;
+      });
+      before = __reduce_add_sync(everyone, before);
+      if (part.thread % lanes == 0 && before > 0)
+        atomicAdd(ranks + k, static_cast<std::int32_t>(before));
+    }
+    part.cluster.sync();  // others have read the logits
+  }
+  for_held(
+      [&](int k, float value) { logits[k] = log_probability(value, told.largest, told.total); });
+  __syncthreads();  // before their owners change the values
+}
+
 // Applies mask, biases and penalties. True if logits may have changed.
 __device__ bool adjust(Part& part, const Sample& p, const SampleChoice& choice) {
   if (choice.mask_row >= 0) {
@@ -309,7 +346,11 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
   std::uint64_t mine = raw;
   Distribution told;
   const bool asks = choice.top_log_probabilities >= 0;
-  if (asks && !choice.processed) told = distribution_of(part, p, choice, row);
+  const auto tell = [&] {
+    told = distribution_of(part, p, choice, row);
+    write_named(part, p, choice, told);
+  };
+  if (asks && !choice.processed) tell();
   if (adjust(part, p, choice) && raw != not_finite) mine = best_rank(part);
   const std::uint64_t best = fold_all(part, mine, Largest{});
   const bool finite = best != not_finite;
@@ -327,7 +368,7 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
     id = draw(part, choice, cut, id_of_rank(best));
     if (asks && choice.processed) keep_as_logits(part, cut);
   }
-  if (asks && choice.processed) told = distribution_of(part, p, choice, row);
+  if (asks && choice.processed) tell();
   // The block that has the token's value writes what depends on it.
   const std::int64_t at = max(id, 0) - part.begin;
   if (asks && part.thread == 0 && at >= 0 && at < part.count) {

@@ -186,14 +186,15 @@ std::string last_words(const json::Value& messages) {
   return serving::content_text(last.find_set("content")).value_or("");
 }
 
-Result<void> read_logprobs(Fields& fields, int most, engine::SamplingParams& sampling) {
+Result<void> read_logprobs(Fields& fields, const ApiContext& context,
+                           engine::SamplingParams& sampling) {
   MOTLEY_TRY(const auto logprobs, fields.boolean("logprobs"));
-  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, most));
+  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, context.max_answer_logprobs()));
   if (top && *top > 0 && !logprobs.value_or(false))
     return wrong("top_logprobs without logprobs", "top_logprobs", "set \"logprobs\": true");
   sampling.logprobs = logprobs.value_or(false);
   sampling.top_logprobs = static_cast<std::int32_t>(top.value_or(0));
-  return {};
+  return read_named_with_logprobs(fields, context.token_bounds(), sampling);
 }
 
 // Reads how the conversation is rendered, besides what templates see.
@@ -237,7 +238,7 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   MOTLEY_TRY(const auto completion_tokens,
              fields.integer("max_completion_tokens", 0, std::int64_t{1} << 31));
   if (completion_tokens) request.fields.max_tokens = completion_tokens;
-  MOTLEY_TRY_VOID(read_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
+  MOTLEY_TRY_VOID(read_logprobs(fields, context, request.fields.sampling));
   MOTLEY_TRY(const auto parallel, fields.boolean("parallel_tool_calls"));
   request.parallel_calls = parallel.value_or(true);
 

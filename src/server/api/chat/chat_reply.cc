@@ -52,7 +52,7 @@ json::Array ChatReply::logprobs_of(const serving::ChoiceUpdate& update) const {
   for (const engine::TokenEvent& token : update.piece.tokens)
     list.emplace_back(scored_token(tokenizer_, token.id, token.logprob,
                                    std::span(token.top).first(std::min(token.top.size(), top())),
-                                   request_.fields.tokens.as_ids));
+                                   listing_of(request_.fields)));
   return list;
 }
 
@@ -112,7 +112,7 @@ bool ChatReply::write_choice_lists(std::string& piece, const serving::Transcript
   if (list_ == 0) {
     const auto append = [&](std::string& text, std::size_t at) {
       text += json::write(scored_token(tokenizer_, tokens.id(at), tokens.logprob(at),
-                                       tokens.top(at), request_.fields.tokens.as_ids));
+                                       tokens.top(at), listing_of(request_.fields)));
     };
     if (!write_list(piece, entry_, tokens.size(), append)) return false;
     piece += '}';
@@ -134,7 +134,7 @@ bool ChatReply::write_choice_lists(std::string& piece, const serving::Transcript
 
 void ChatReply::close_choice(std::string& piece, const serving::Transcript& transcript) {
   Choice& choice = choices_[choice_];
-  piece += cat(version_members(transcript, choice_, with_ids(), request_.fields.adapters),
+  piece += cat(versions_of(choice_, transcript),
                ",\"finish_reason\":", json::write(finish_reason(choice, choice.end)), "}");
   choice = {};
   inside_ = false;
@@ -185,7 +185,8 @@ std::string ChatReply::next_piece(const serving::Transcript& transcript) {
 }
 
 std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array logprobs,
-                             json::Value finish, std::optional<json::Array> ids) const {
+                             json::Value finish, std::optional<json::Array> ids,
+                             std::string_view more) const {
   json::Object choice{{"index", static_cast<std::int64_t>(index)}, {"delta", std::move(delta)}};
   if (with_logprobs() && !logprobs.empty()) {
     json::Object object{{"content", std::move(logprobs)}};
@@ -195,8 +196,10 @@ std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array 
   }
   choice.add("finish_reason", std::move(finish));
   if (with_ids() && ids) choice.add("token_ids", *std::move(ids));
+  std::string text = json::write(choice);
+  text.insert(text.size() - 1, more);
   return head_.event(
-      "chat.completion.chunk", json::write(choice),
+      "chat.completion.chunk", text,
       {.prompt_tokens = head_.prompt_tokens, .completion_tokens = choices_[index].drawn});
 }
 
@@ -245,8 +248,9 @@ std::string ChatReply::events(const serving::ChoiceUpdate& update,
     events += chunk(update.index, std::move(delta), std::exchange(logprobs, {}), nullptr,
                     std::exchange(ids, {}));
   if (update.end) {
-    events += chunk(update.index, json::Object(), std::move(logprobs),
-                    finish_reason(choice, update.end), std::move(ids));
+    events +=
+        chunk(update.index, json::Object(), std::move(logprobs), finish_reason(choice, update.end),
+              std::move(ids), versions_of(update.index, transcript));
     add_version(events, transcript);
   }
   return events;

@@ -26,7 +26,6 @@ class ChatReply final : public Reply {
   std::string next_piece(const serving::Transcript& transcript) override;
   std::string events(const serving::ChoiceUpdate& update,
                      const serving::Transcript& transcript) override;
-  std::string more_events(const serving::Transcript& /*transcript*/) override { return {}; }
   std::string last_events(const serving::Transcript& transcript) override;
   std::string failure_events(const Error& error) override { return failure_event(error); }
 
@@ -43,9 +42,7 @@ class ChatReply final : public Reply {
 
   bool with_logprobs() const { return request_.fields.sampling.logprobs; }
   bool with_ids() const { return request_.fields.tokens.return_ids; }
-  std::size_t top() const {
-    return static_cast<std::size_t>(request_.fields.sampling.top_logprobs);
-  }
+  std::size_t top() const { return request_.fields.sampling.alternatives(); }
 
   // Parses the new text.
   serving::ParsedOutput parse(Choice& choice, const serving::ChoiceUpdate& update) const;
@@ -58,9 +55,13 @@ class ChatReply final : public Reply {
   bool write_choice_lists(std::string& piece, const serving::Transcript& transcript);
   bool write_prompt_lists(std::string& piece, const serving::Transcript& transcript);
   json::Value finish_reason(const Choice& choice, std::optional<engine::FinishReason> end) const;
-  // Lists the ids of tokens if they are requested and there are any.
+  // Lists the ids of tokens if they are requested and there are any; `more` are further members of
+  // the choice.
   std::string chunk(std::size_t index, json::Object delta, json::Array logprobs, json::Value finish,
-                    std::optional<json::Array> ids) const;
+                    std::optional<json::Array> ids, std::string_view more = {}) const;
+  std::string versions_of(std::size_t index, const serving::Transcript& transcript) const {
+    return version_members(transcript, index, with_ids(), request_.fields.adapters);
+  }
 
   ReplyHead head_;
   ChatCompletionRequest request_;

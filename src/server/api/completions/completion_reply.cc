@@ -51,7 +51,9 @@ CompletionReply::CompletionReply(ReplyHead head, CompletionRequest request,
 PromptTokens& CompletionReply::echoed(std::size_t prompt) {
   if (echoed_prompt_ != prompt) {
     echoed_prompt_ = prompt;
-    echoed_.emplace(request_.prompts[prompt], top(), tokenizer_, request_.fields.tokens.as_ids);
+    echoed_.emplace(request_.prompts[prompt],
+                    static_cast<std::size_t>(request_.fields.sampling.top_logprobs), tokenizer_,
+                    request_.fields.tokens.as_ids);
   }
   return *echoed_;
 }

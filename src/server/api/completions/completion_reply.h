@@ -64,9 +64,7 @@ class CompletionReply final : public Reply {
   bool with_logprobs() const { return request_.fields.sampling.logprobs; }
   bool echoes_logprobs() const { return request_.echo && with_logprobs(); }
   bool keeps_tokens() const { return with_logprobs() || request_.fields.tokens.return_ids; }
-  std::size_t top() const {
-    return static_cast<std::size_t>(request_.fields.sampling.top_logprobs);
-  }
+  std::size_t top() const { return request_.fields.sampling.alternatives(); }
   std::size_t prompt_of(std::size_t index) const {
     return index / static_cast<std::size_t>(request_.fields.choices);
   }

@@ -125,6 +125,8 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
       read_routed_fields(fields, context.routed_experts, RoutedInStreams::no, request.fields));
   MOTLEY_TRY_VOID(
       read_number_of_logprobs(fields, context.max_answer_logprobs(), request.fields.sampling));
+  MOTLEY_TRY_VOID(
+      read_named_with_logprobs(fields, context.token_bounds(), request.fields.sampling));
   MOTLEY_TRY(const auto echo, fields.boolean("echo"));
   request.echo = echo.value_or(false);
   if (request.echo && request.fields.sampling.logprobs && request.fields.prompt_start != 0)

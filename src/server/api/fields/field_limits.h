@@ -37,7 +37,7 @@ inline constexpr FieldLimit bad_word_bytes{"`bad_words`", 1000, "bytes a word"};
 inline constexpr FieldLimit bad_word_tokens{"`bad_words`", 10'000, "tokens of all words"};
 inline constexpr FieldLimit guided_choices{"`guided_choice`, `triggers`", 1000, "strings"};
 inline constexpr FieldLimit includes{"`include`", 100, "names"};
-inline constexpr FieldLimit cache_salt{"`cache_salt`", 256, "bytes"};
+inline constexpr FieldLimit cache_salt{"`cache_salt`", 1024, "characters"};
 inline constexpr FieldLimit request_id{"`request_id`", max_request_id_bytes, "characters"};
 inline constexpr FieldLimit lora_path{"`lora_path`", 4096, "bytes"};
 

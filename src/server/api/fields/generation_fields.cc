@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/cat.h"
+#include "base/sha256.h"
+#include "base/utf8.h"
 #include "engine/adapter_name.h"
 #include "server/api/calls/grammar_fields.h"
 #include "server/api/fields/ban_fields.h"
@@ -189,17 +191,32 @@ Result<void> read_stream(Fields& fields, GenerationFields& into) {
   return inner.finish();
 }
 
+// The prefix cache keeps a salt with the pages of its prompts, so a long one is known by its hash.
+std::string kept_salt(std::string salt) {
+  constexpr std::size_t most = 256;
+  if (salt.size() <= most) return salt;
+  Sha256 hash;
+  hash.add(salt);
+  return cat("sha256:", to_hex(hash.digest()));
+}
+
+Result<std::string> read_salt(Fields& fields) {
+  MOTLEY_TRY(auto salt, fields.string("cache_salt"));
+  if (!salt) return std::string();
+  const auto length = static_cast<std::size_t>(utf8::count(*salt));
+  if (length > field_limits::cache_salt.most)
+    return wrong(cat("a salt of ", length, " characters"), "cache_salt",
+                 cat("use at most ", field_limits::cache_salt.most));
+  return kept_salt(*std::move(salt));
+}
+
 Result<void> read_names(Fields& fields, GenerationFields& into) {
   MOTLEY_TRY(const auto id, fields.string("request_id"));
   if (id && !is_request_id(*id))
     return wrong(cat("not an id: ", quote(id->substr(0, max_id))), "request_id",
                  "use 1 to 128 letters, digits, '-', '_', '.' and ':'");
   into.request_id = id.value_or("");
-  MOTLEY_TRY(const auto salt, fields.string("cache_salt"));
-  into.cache_salt = salt.value_or("");
-  if (into.cache_salt.size() > field_limits::cache_salt.most)
-    return wrong(cat("a salt of ", into.cache_salt.size(), " bytes"), "cache_salt",
-                 cat("use at most ", field_limits::cache_salt.most));
+  MOTLEY_TRY(into.cache_salt, read_salt(fields));
   return {};
 }
 
@@ -269,10 +286,7 @@ Result<void> read_sampling_fields(Fields& fields, const ApiContext& context,
   MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::max_choices));
   into.choices = static_cast<int>(choices.value_or(1));
   MOTLEY_TRY_VOID(read_stop(fields, context, into));
-  MOTLEY_TRY(
-      into.tokens,
-      read_token_fields(
-          fields, {.prompt_top = context.max_logprobs, .vocabulary = context.vocabulary}, into));
+  MOTLEY_TRY(into.tokens, read_token_fields(fields, context.token_bounds(), into));
   return refuse_unsupported(fields, into.choices);
 }
 

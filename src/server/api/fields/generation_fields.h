@@ -53,6 +53,9 @@ struct ApiContext {
   engine::RoutedExpertsSizes routed_experts = {};  // that requests may ask for
   std::span<const std::string_view> more_fields = {};  // that the route has read itself
 
+  TokenBounds token_bounds() const {
+    return {.prompt_top = max_logprobs, .vocabulary = vocabulary};
+  }
   int max_answer_logprobs() const { return std::min(max_logprobs, engine::max_top_logprobs); }
   std::vector<std::string>* ignored() const {
     return strict_fields || notices == nullptr ? nullptr : &notices->ignored;

@@ -9,6 +9,12 @@ namespace motley::server {
 namespace {
 
 constexpr std::string_view named_field = "prompt_logprob_token_ids";
+constexpr std::string_view drawn_named_field = "logprob_token_ids";
+
+// Of a list of named tokens.
+std::size_t most_named(const TokenBounds& bounds) {
+  return static_cast<std::size_t>(std::min(bounds.prompt_top, engine::max_named_tokens));
+}
 
 // As many ids for each token of the prompt; -1 fills up.
 Result<engine::NamedTokens> read_named(Fields& fields, const TokenBounds& bounds) {
@@ -17,7 +23,7 @@ Result<engine::NamedTokens> read_named(Fields& fields, const TokenBounds& bounds
   if (value == nullptr) return named;
   const std::string place = fields.place(named_field);
   MOTLEY_TRY(const json::Array* const lists, value->as_array(place));
-  const auto most = static_cast<std::size_t>(std::min(bounds.prompt_top, engine::max_named_tokens));
+  const std::size_t most = most_named(bounds);
   std::size_t width = 0;
   for (std::size_t i = 0; i < lists->size(); ++i) {
     const std::string at = cat(place, "[", i, "]");
@@ -72,6 +78,27 @@ Result<void> read_number_of_logprobs(Fields& fields, int most, engine::SamplingP
   MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, most));
   sampling.logprobs = logprobs.has_value();
   sampling.top_logprobs = static_cast<std::int32_t>(logprobs.value_or(0));
+  return {};
+}
+
+Result<void> read_named_logprobs(Fields& fields, const TokenBounds& bounds,
+                                 engine::SamplingParams& sampling) {
+  MOTLEY_TRY(const auto ids, fields.token_ids(drawn_named_field, bounds.vocabulary));
+  if (ids.size() > most_named(bounds))
+    return wrong(cat("a list of ", ids.size(), " ids"), fields.place(drawn_named_field),
+                 cat("give at most ", most_named(bounds)));
+  std::vector<std::int32_t>& named = sampling.logprob_tokens;
+  for (const std::int32_t id : ids)
+    if (std::ranges::find(named, id) == named.end()) named.push_back(id);
+  return {};
+}
+
+Result<void> read_named_with_logprobs(Fields& fields, const TokenBounds& bounds,
+                                      engine::SamplingParams& sampling) {
+  MOTLEY_TRY_VOID(read_named_logprobs(fields, bounds, sampling));
+  if (!sampling.logprob_tokens.empty() && !sampling.logprobs)
+    return wrong("named tokens without logprobs", std::string(drawn_named_field),
+                 "ask for logprobs");
   return {};
 }
 

@@ -27,6 +27,13 @@ Result<TokenFields> read_token_fields(Fields& fields, const TokenBounds& bounds,
 // `logprobs` of completions: a number of alternatives.
 Result<void> read_number_of_logprobs(Fields& fields, int most, engine::SamplingParams& sampling);
 
+// `logprob_token_ids`: tokens that stand in place of the likeliest ones. Each counts once.
+Result<void> read_named_logprobs(Fields& fields, const TokenBounds& bounds,
+                                 engine::SamplingParams& sampling);
+// The same where log-probabilities have to be asked for, which is done.
+Result<void> read_named_with_logprobs(Fields& fields, const TokenBounds& bounds,
+                                      engine::SamplingParams& sampling);
+
 // Refuses log-probabilities of the prompt in a stream, which has none, and a place where they begin
 // without them.
 Result<void> settle_prompt_scores(serving::GenerationSettings& settings, bool stream);

@@ -75,12 +75,19 @@ json::Object token_object(const text::Tokenizer& tokenizer, std::int32_t id, flo
 
 }  // namespace
 
+TokenListing listing_of(const GenerationFields& fields) {
+  return {.as_ids = fields.tokens.as_ids, .drawn_first = !fields.sampling.logprob_tokens.empty()};
+}
+
 json::Object scored_token(const text::Tokenizer& tokenizer, std::int32_t id, float logprob,
-                          std::span<const engine::TopLogprob> top, bool as_id) {
+                          std::span<const engine::TopLogprob> top, const TokenListing& listing) {
   json::Array list;
-  for (const engine::TopLogprob& each : top)
-    list.emplace_back(token_object(tokenizer, each.token, each.logprob, as_id));
-  json::Object object = token_object(tokenizer, id, logprob, as_id);
+  if (listing.drawn_first) list.emplace_back(token_object(tokenizer, id, logprob, listing.as_ids));
+  for (const engine::TopLogprob& each : top) {
+    if (listing.drawn_first && each.token == id) continue;
+    list.emplace_back(token_object(tokenizer, each.token, each.logprob, listing.as_ids));
+  }
+  json::Object object = token_object(tokenizer, id, logprob, listing.as_ids);
   object.add("top_logprobs", std::move(list));
   return object;
 }

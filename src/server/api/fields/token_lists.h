@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/api/fields/generation_fields.h"
 #include "server/api/reply.h"
 #include "serving/answers/transcript.h"
 #include "text/tokenizer.h"
@@ -50,8 +51,16 @@ void append_prompt_entry(std::string& text, std::span<const std::int32_t> prompt
 // Adds a member to the object of a complete event.
 void add_to_event(std::string& event, std::string_view name, std::string_view json);
 
+// How tokens with log-probabilities are listed.
+struct TokenListing {
+  bool as_ids = false;
+  bool drawn_first = false;  // among the alternatives, too
+};
+// Alternatives that the request names are listed as in vLLM: after the token itself.
+TokenListing listing_of(const GenerationFields& fields);
+
 // A token with its log-probability and alternatives, as chats and responses list them.
 json::Object scored_token(const text::Tokenizer& tokenizer, std::int32_t id, float logprob,
-                          std::span<const engine::TopLogprob> top, bool as_id = false);
+                          std::span<const engine::TopLogprob> top, const TokenListing& listing);
 
 }  // namespace motley::server

@@ -24,7 +24,6 @@ class MessagesReply final : public Reply {
   std::string next_piece(const serving::Transcript& transcript) override;
   std::string events(const serving::ChoiceUpdate& update,
                      const serving::Transcript& transcript) override;
-  std::string more_events(const serving::Transcript& /*transcript*/) override { return {}; }
   std::string last_events(const serving::Transcript& transcript) override;
   std::string failure_events(const Error& error) override;
 

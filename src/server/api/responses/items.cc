@@ -96,7 +96,7 @@ bool ResponseScript::write(Step& step, std::string& piece, std::size_t bytes) co
   while (step.at < step.end && piece.size() < bytes) {
     if (std::exchange(step.begun, true)) piece += ',';
     piece += json::write(scored_token(tokenizer_, tokens.id(step.at), tokens.logprob(step.at),
-                                      tokens.top(step.at), tokens_as_ids_));
+                                      tokens.top(step.at), {.as_ids = tokens_as_ids_}));
     ++step.at;
   }
   return step.at == step.end;

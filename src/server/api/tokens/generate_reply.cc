@@ -11,7 +11,7 @@ namespace motley::server {
 namespace {
 
 // The members of a token without the braces; vLLM's form since 0.33, and `token` as before.
-void append_number(std::string& text, std::int32_t id, float logprob, std::size_t rank) {
+void append_number(std::string& text, std::int32_t id, float logprob, std::int32_t rank) {
   text += cat("\"token\":\"token_id:", id, "\",\"token_id\":", id, ",\"logprob\":");
   json::append_number(text, finite_logprob(logprob));
   text += cat(",\"rank\":", rank);
@@ -86,10 +86,10 @@ void GenerateReply::append_score(std::string& text, const KeptTokens& tokens,
   const auto tops = tokens.top(at);
   if (request_.with_text) {
     text += json::write(
-        scored_token(tokenizer_, id, tokens.logprob(at), tops, request_.fields.tokens.as_ids));
+        scored_token(tokenizer_, id, tokens.logprob(at), tops, listing_of(request_.fields)));
     return;
   }
-  const auto rank = static_cast<std::size_t>(tokens.rank(at));
+  const std::int32_t rank = tokens.rank(at);
   text += '{';
   append_number(text, id, tokens.logprob(at), rank);
   text += ",\"top_logprobs\":[{";
@@ -98,7 +98,7 @@ void GenerateReply::append_score(std::string& text, const KeptTokens& tokens,
   for (std::size_t i = 0; i < tops.size(); ++i) {
     if (tops[i].token == id) continue;
     text += ",{";
-    append_number(text, tops[i].token, tops[i].logprob, i + 1);
+    append_number(text, tops[i].token, tops[i].logprob, tokens.top_rank(at, i));
     text += '}';
   }
   text += "]}";

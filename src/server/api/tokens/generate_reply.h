@@ -27,7 +27,6 @@ class GenerateReply final : public Reply {
   std::string next_piece(const serving::Transcript& transcript) override;
   std::string events(const serving::ChoiceUpdate& update,
                      const serving::Transcript& transcript) override;
-  std::string more_events(const serving::Transcript& /*transcript*/) override { return {}; }
   std::string last_events(const serving::Transcript& transcript) override;
   std::string failure_events(const Error& error) override { return failure_event(error); }
 
@@ -53,9 +52,7 @@ class GenerateReply final : public Reply {
   };
 
   bool with_logprobs() const { return request_.fields.sampling.logprobs; }
-  std::size_t top() const {
-    return static_cast<std::size_t>(request_.fields.sampling.top_logprobs);
-  }
+  std::size_t top() const { return request_.fields.sampling.alternatives(); }
   std::string stop_reason(const serving::ChoiceUpdate& update) const;
   // The beginning of a choice up to its tokens, and what stands after its log-probabilities.
   std::string opening(std::size_t index, const Choice& choice) const;

@@ -1,5 +1,6 @@
 #include "server/api/tokens/generate_request.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -22,12 +23,11 @@ constexpr std::array<RefusedField, 4> refused_of_body = {{
     {"ec_transfer_params", Neutral::empty, "a transfer of encodings"},
 }};
 
-constexpr std::array<RefusedField, 6> refused_of_sampling = {{
+constexpr std::array<RefusedField, 5> refused_of_sampling = {{
     {"extra_args", Neutral::empty, "what arguments of a plugin say"},
     {"thinking_token_budget", Neutral::none, "a budget of reasoning"},
     {"repetition_detection", Neutral::empty, "an end at repetitions"},
     {"trace_decode_token_ids", Neutral::empty, "an answer that is given"},
-    {"logprob_token_ids", Neutral::empty, "log-probabilities of named tokens of an answer"},
     {"watermarking", Neutral::off, "a watermark"},
 }};
 
@@ -37,9 +37,24 @@ Error in_sampling(const Error& error) {
   return {error.code(), error.what(), cat(sampling_key, ".", error.where()), error.fix()};
 }
 
+// Named tokens need no other field to be listed. With them `logprobs` is their number, as in vLLM.
+Result<void> read_logprobs(Fields& sampling, const ApiContext& context,
+                           engine::SamplingParams& params) {
+  MOTLEY_TRY_VOID(read_named_logprobs(sampling, context.token_bounds(), params));
+  const auto named = static_cast<int>(params.logprob_tokens.size());
+  MOTLEY_TRY_VOID(
+      read_number_of_logprobs(sampling, std::max(context.max_answer_logprobs(), named), params));
+  if (named > 0) {
+    params.logprobs = true;
+    params.top_logprobs = 0;
+  }
+  params.ranks = params.logprobs;
+  return {};
+}
+
 Result<void> read_sampling(Fields& sampling, const ApiContext& context, GenerationFields& into) {
   MOTLEY_TRY_VOID(read_sampling_fields(sampling, context, into));
-  MOTLEY_TRY_VOID(read_number_of_logprobs(sampling, context.max_answer_logprobs(), into.sampling));
+  MOTLEY_TRY_VOID(read_logprobs(sampling, context, into.sampling));
   MOTLEY_TRY_VOID(settle_prompt_scores(into, into.stream));
   MOTLEY_TRY_VOID(refuse(sampling, refused_of_sampling));
   // Clients name the first token with experts in any case.
@@ -53,7 +68,6 @@ Result<void> read_sampling(Fields& sampling, const ApiContext& context, Generati
                    "skip_reading_prefix_cache"});
   // Both belong into the body.
   if (std::exchange(into.tokens.return_ids, false)) sampling.leave("return_token_ids");
-  into.sampling.ranks = into.sampling.logprobs;
   return sampling.finish();
 }
 
