@@ -13,6 +13,11 @@ struct Search {
   dl_find_object* result;
 };
 
+// The loader gives addresses as numbers.
+void* pointer(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 // Of each loaded object: whether it holds the address. Not 0 ends the search.
 int look(dl_phdr_info* object, std::size_t /*bytes*/, void* data) {
   const auto& search = *static_cast<const Search*>(data);
@@ -21,14 +26,13 @@ int look(dl_phdr_info* object, std::size_t /*bytes*/, void* data) {
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = object->dlpi_phdr[i];
     const std::uintptr_t start = object->dlpi_addr + segment.p_vaddr;
-    if (segment.p_type == DLFO_EH_SEGMENT_TYPE)
-      found.dlfo_eh_frame = reinterpret_cast<void*>(start);
+    if (segment.p_type == DLFO_EH_SEGMENT_TYPE) found.dlfo_eh_frame = pointer(start);
     if (segment.p_type != PT_LOAD || search.address < start ||
         search.address - start >= segment.p_memsz)
       continue;
     holds = true;
-    found.dlfo_map_start = reinterpret_cast<void*>(start);
-    found.dlfo_map_end = reinterpret_cast<void*>(start + segment.p_memsz);
+    found.dlfo_map_start = pointer(start);
+    found.dlfo_map_end = pointer(start + segment.p_memsz);
   }
   if (!holds) return 0;
   *search.result = found;

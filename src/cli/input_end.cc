@@ -8,7 +8,7 @@
 namespace motley::cli {
 
 bool InputEnd::reached() {
-  std::array<char, 4096> dropped;
+  std::array<char, 4096> dropped{};
   // A writer that never stops must not keep the caller here: a few reads, and the rest next time.
   for (int reads = 0; !reached_ && reads < 16; ++reads) {
     pollfd input{.fd = descriptor_, .events = POLLIN, .revents = 0};

@@ -42,8 +42,8 @@ END
 env -i PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin HOME=/root LANG=C.UTF-8 "$(command -v chroot)" "$root" sh -ec '
   ldd --version | head -n 1
   pip install --help | grep -q break-system-packages && free=--break-system-packages || free=
-  pip install --no-index --disable-pip-version-check --root-user-action=ignore $free /root/wheel/*.whl
+  pip install --no-index --disable-pip-version-check $free /root/wheel/*.whl
   motley --version
   python3 /root/use.py
-  pip uninstall -q -y --root-user-action=ignore $free motley
-  ! command -v motley'
+  pip uninstall -q -y $free motley
+  test ! -e /usr/local/bin/motley'
