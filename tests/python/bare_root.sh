@@ -35,7 +35,8 @@ import motley
 
 assert not {"numpy", "torch", "peft"} & set(sys.modules)
 with motley.LLM("/root/demo", {"jargon": "/root/demo/adapters/jargon"}, device="cpu", kv_memory="64M") as llm:
-    texts = [each.outputs[0].text for each in llm.generate(["The sea", "Money"], adapter=["jargon", None])]
+    params = motley.SamplingParams(temperature=0, ignore_eos=True)
+    texts = [each.outputs[0].text for each in llm.generate(["The sea", "Money"], params, adapter=["jargon", None])]
     assert all(texts), texts
     print(sys.version.split()[0], texts)
 END
