@@ -12,7 +12,7 @@ export NINJA_STATUS = [%f/%t %es]
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := build
-.PHONY: build test test-long test-clients demo bench gpu-test fuzz lint format install clean help
+.PHONY: build test test-long test-clients demo bench gpu-test fuzz lint format install wheel clean help
 
 build:
 	@tools/setup.sh build $(ALSO)
@@ -61,6 +61,11 @@ format:
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX) --strip
 
+wheel:
+	@tools/setup.sh build
+	@tools/build.sh $(PRESET) $(JOBS) motley
+	@tools/make_wheel.py --program $(BUILD)/motley --out $(BUILD)/wheel
+
 clean:
 	@rm -rf build
 	@echo "removed build/ (.venv and the compiler cache stay)"
@@ -77,6 +82,7 @@ help:
 	@echo "make lint      checks the format, the rules of the architecture, and clang-tidy over what changed"
 	@echo "make format    formats all code"
 	@echo "make install   installs the program under PREFIX=$(PREFIX)"
+	@echo "make wheel     writes the Python package, with the program in it, to $(BUILD)/wheel"
 	@echo "make clean     removes build/"
 	@echo
 	@echo "PRESET=release|debug|asan|tsan|cuda picks the build, JOBS=$(JOBS) how many at once."

@@ -25,6 +25,7 @@
 #include "cli/engine_stack_source.h"
 #include "cli/forced_end.h"
 #include "cli/idle_memory.h"
+#include "cli/input_end.h"
 #include "cli/signals.h"
 #include "engine/adapter_check.h"
 #include "engine/adapter_name.h"
@@ -79,6 +80,7 @@ struct Settings {
   std::vector<std::string> cors_origins;
   std::chrono::seconds drain_timeout{};
   std::chrono::seconds watchdog{};  // 0: none
+  bool ends_with_stdin = false;
   bool private_prefixes = false;
   bool strict_fields = false;
   bool request_templates = false;
@@ -190,6 +192,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
     MOTLEY_TRY(server::TrustedProxies proxies, server::TrustedProxies::parse(text));
     settings.http.proxies.add(std::move(proxies));
   }
+  settings.ends_with_stdin = arguments.has("--end-with-stdin");
   settings.private_prefixes = arguments.has("--private-prefixes");
   MOTLEY_TRY_VOID(read_held_memory(arguments, settings));
   MOTLEY_TRY_VOID(read_logprobs(arguments, settings));
@@ -244,16 +247,17 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Until the model is loaded there is no work to finish: a signal ends the process. SIGHUP is kept
-// for later.
+// Until the model is loaded there is no work to finish: a signal ends the process, and so does the
+// end of `input` (null: is not looked at). SIGHUP is kept for later.
 class EndsWhileLoading {
  public:
-  explicit EndsWhileLoading(const HeldSignals& signals, std::atomic<bool>& hangup)
-      : watching_([&signals, &hangup](const std::stop_token& loaded) {
+  explicit EndsWhileLoading(const HeldSignals& signals, InputEnd* input, std::atomic<bool>& hangup)
+      : watching_([&signals, input, &hangup](const std::stop_token& loaded) {
           while (!loaded.stop_requested()) {
             const int signal = signals.wait(look_up_loading);
             if (signal == SIGHUP) hangup = true;
-            if (signal == 0 || signal == SIGHUP) continue;
+            const bool ended = input != nullptr && input->reached();
+            if (!ended && (signal == 0 || signal == SIGHUP)) continue;
             log::write_before_end(
                 log::failure_line("interrupted while the model was being loaded: start it again"));
             std::_Exit(1);
@@ -296,6 +300,7 @@ void announce(Output output, const Settings& settings, std::uint16_t port) {
 // The running parts of the server, and the limits of its shutdown.
 struct Serving {
   const HeldSignals& signals;
+  InputEnd* input;  // its end asks the server to end; null: it is not looked at
   ForcedEnd& forced_end;
   const KeyFiles& key_files;
   engine::Engine& engine;
@@ -333,8 +338,8 @@ void read_keys_again(const Serving& serving) {
   log::info("serve.keys_read", {{"keys", count}});
 }
 
-// Runs until a signal asks the server to end, or the engine has stopped. Running requests then
-// finish, unless they take too long or a second signal arrives.
+// Runs until a signal or the end of the input asks the server to end, or the engine has stopped.
+// Running requests then finish, unless they take too long or a second signal arrives.
 Result<void> serve_until_ended(const Serving& serving) {
   IdleMemory idle;
   std::set<int> lost;
@@ -344,6 +349,7 @@ Result<void> serve_until_ended(const Serving& serving) {
       read_keys_again(serving);
     else if (signal != 0)
       break;
+    if (serving.input != nullptr && serving.input->reached()) break;
     report_lost(serving.engine, lost);
     MOTLEY_TRY_VOID(serving.engine.health());
     serving.reserve.restore();
@@ -499,7 +505,9 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const auto listener, server::EarlyListener::open(settings.http));
   server::HttpServer& http = listener->http();
   std::atomic<bool> hangup = false;
-  std::optional<EndsWhileLoading> loading(std::in_place, signals, hangup);
+  InputEnd stdin_end(STDIN_FILENO);
+  InputEnd* const input = settings.ends_with_stdin ? &stdin_end : nullptr;
+  std::optional<EndsWhileLoading> loading(std::in_place, signals, input, hangup);
   std::optional<Watchdog> watchdog;
   if (settings.watchdog.count() > 0) watchdog.emplace(settings.watchdog, &clock);
   Watchdog* const watching = watchdog ? &*watchdog : nullptr;
@@ -523,6 +531,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   announce(output, settings, http.port());
 
   const Serving serving{.signals = signals,
+                        .input = input,
                         .forced_end = forced_end,
                         .key_files = settings.key_files,
                         .engine = engines->engine(),
@@ -549,6 +558,8 @@ Command serve_command() {
        "listens on this Unix socket; on the network only where --host or --port is given, too"},
       {"--client-timeout", "SECONDS", "for a request to come, and for an answer to be taken (30)"},
       {"--drain-timeout", "SECONDS", "for running answers to end at shutdown (25)"},
+      {"--end-with-stdin", "",
+       "ends the server when its standard input ends: with the program that holds the other end"},
       {"--watchdog", "SECONDS",
        "that a step or a load may take before it counts as stuck; 0: any (60)"},
       {"--max-connections", "N", "open at once; half of them from one address (4096)"},

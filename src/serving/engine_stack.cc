@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <future>
-#include <random>
 #include <set>
 
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/cpu.h"
 #include "base/system/memory.h"
+#include "base/system/random_seed.h"
 #include "engine/adapter_log.h"
 #include "grammar/vocabulary.h"
 #include "model/dense_groups.h"
@@ -21,12 +21,6 @@ namespace {
 
 constexpr std::string_view sizes_of_steps =
     "--kv-memory, --state-memory, --state-host-memory or --max-batch-tokens";
-
-// Requests without a seed differ between starts of the program.
-std::uint64_t random_seed() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
-}
 
 std::uint64_t bytes_of(const lora::Pool& pool) {
   const lora::Pool::Usage usage = pool.usage();

@@ -1,4 +1,7 @@
-# Shows that the program needs nothing but glibc to start. Run by ctest with -DBINARY=... -DREADELF=...
+# Shows that the program needs nothing but glibc to start, and none newer than those of Ubuntu 22.04 (2.35) and RHEL 9
+# (2.34). Run by ctest with -DBINARY=... -DREADELF=...
+
+set(newest_glibc 2.34)
 
 execute_process(COMMAND ${READELF} -d ${BINARY} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "Shared library: \\[[^]]*\\]" needed "${dynamic}")
@@ -6,6 +9,17 @@ foreach(entry IN LISTS needed)
   string(REGEX REPLACE ".*\\[(.*)\\]" "\\1" library "${entry}")
   if(NOT library MATCHES "^(libc\\.so\\.6|libm\\.so\\.6|ld-linux-x86-64\\.so\\.2)$")
     message(FATAL_ERROR "${BINARY} needs ${library}: link it in, or open it at run time")
+  endif()
+endforeach()
+execute_process(COMMAND ${READELF} --dyn-syms --wide ${BINARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[A-Za-z0-9_]+@GLIBC_[0-9.]+" symbols "${symbols}")
+if(NOT symbols)
+  message(FATAL_ERROR "${BINARY}: no symbols of glibc were found in it")
+endif()
+foreach(symbol IN LISTS symbols)
+  string(REGEX REPLACE ".*@GLIBC_" "" version ${symbol})
+  if(version VERSION_GREATER newest_glibc)
+    message(FATAL_ERROR "${BINARY} needs ${symbol}, which is newer than ${newest_glibc}: do without it")
   endif()
 endforeach()
 execute_process(COMMAND ${BINARY} --version OUTPUT_VARIABLE version COMMAND_ERROR_IS_FATAL ANY)

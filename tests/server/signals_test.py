@@ -63,6 +63,24 @@ class Signals(tiny_model.Case):
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(server.process.wait(BOUND), 0, server.lines())
 
+    def test_the_end_of_its_input_ends_it_where_that_is_asked_for(self):
+        for options, ends in ((("--end-with-stdin",), True), ((), False)):
+            server = ServerProcess(MOTLEY, self.folder, *SMALL, *options, stdin=subprocess.PIPE)
+            self.addCleanup(server.close)
+            server.process.stdin.write("dropped")
+            server.process.stdin.flush()
+            self.assertEqual(self.status(server), 200)
+            server.process.stdin.close()
+            if not ends:
+                self.assertEqual(self.status(server), 200)
+                server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.wait("the end of its input"), 0, server.lines())
+
+    def test_the_end_of_its_input_ends_a_start(self):
+        server = subprocess.run([MOTLEY, "serve", self.folder, "--port", "0", *SMALL, "--end-with-stdin"],
+                                stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND, check=False)
+        self.assertIn(server.returncode, (0, 1), server.stderr)  # 1: before the model was loaded
+
     def test_a_hangup_reads_the_keys_again(self):
         file = Path(self.scratch.name) / "keys"
         file.write_text("first\nsecond\n")

@@ -4,13 +4,16 @@
 #include <random>
 #include <string_view>
 
+#include "base/system/random_seed.h"
+
 namespace motley {
 
 std::string random_id() {
   constexpr std::string_view digits = "0123456789abcdef";
   thread_local std::mt19937_64 random([] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
+    const std::uint64_t first = random_seed();
+    const std::uint64_t second = random_seed();
+    std::seed_seq seed{first, first >> 32, second, second >> 32};
     return std::mt19937_64(seed);
   }());
   std::string id;

@@ -1,0 +1,5 @@
+"""`python -m motley` is the command `motley`."""
+
+from .program import main
+
+main()
