@@ -14,7 +14,9 @@ namespace motley::model {
 struct Family {
   std::string_view model_type;
   void (*read)(ConfigReader& json, Config& config);
-  double rotated_part = 1;  // of a head, where the config does not say
+  // Where the config does not say:
+  double rotated_part = 1;   // of a head
+  double rope_base = 10000;  // rope_theta
 };
 
 // families/*.cc, one short file each. The table of model types is in families.cc.
@@ -26,6 +28,8 @@ void read_deepseek_v2(ConfigReader& json, Config& config);
 void read_deepseek_v3(ConfigReader& json, Config& config);
 void read_gpt_oss(ConfigReader& json, Config& config);
 void read_glm4_moe(ConfigReader& json, Config& config);
+void read_glm4_moe_lite(ConfigReader& json, Config& config);
+void read_qwen3_vl_moe(ConfigReader& json, Config& config);
 void read_qwen3_5(ConfigReader& json, Config& config);
 void read_qwen3_5_moe(ConfigReader& json, Config& config);
 void read_qwen3_next(ConfigReader& json, Config& config);
@@ -44,7 +48,10 @@ void mark_sparse_moe_layers(ConfigReader& json, Config& config);
 // moe_layer_freq-th layer has experts.
 void mark_moe_layers_behind_dense(ConfigReader& json, Config& config);
 
-// Sigmoid router with correction bias and groups, shared experts: DeepSeek-V3 and GLM-4.5.
+// The same by the list mlp_layer_types, of dense and sparse layers; nothing without it.
+void mark_listed_moe_layers(ConfigReader& json, Config& config);
+
+// Sigmoid router with correction bias and groups, shared experts: DeepSeek-V3, Kimi-K2 and GLM.
 void read_sigmoid_experts(ConfigReader& json, Config& config);
 
 // DeepSeek's latent attention: sizes, score scale with yarn's mscale.

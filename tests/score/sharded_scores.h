@@ -20,9 +20,11 @@ inline constexpr double tolerance = 5e-4;
 
 // Every family, and what differs between files of one.
 inline const std::vector<std::string>& plain_models() {
-  static const std::vector<std::string> names{
-      "qwen3_moe", "mixtral",  "mixtral_fused", "qwen2_moe",   "olmoe",       "qwen3",
-      "llama",     "glm4_moe", "gpt_oss",       "deepseek_v2", "deepseek_v3", "deepseek_v3_q_proj"};
+  static const std::vector<std::string> names{"qwen3_moe",     "mixtral",     "mixtral_fused",
+                                              "qwen2_moe",     "olmoe",       "qwen3",
+                                              "llama",         "glm4_moe",    "gpt_oss",
+                                              "deepseek_v2",   "deepseek_v3", "deepseek_v3_q_proj",
+                                              "glm4_moe_lite", "qwen3_vl_moe"};
   return names;
 }
 

@@ -71,6 +71,11 @@ def _other_prefix(source: str) -> Rewritten:
     return Rewritten(f"{source}_other_prefix", source, OTHER_PREFIX, c.other_prefix)
 
 
+def _released_prefix(source: str) -> Rewritten:
+    """With the names of a release that transformers calls otherwise."""
+    return Rewritten(f"{source}_released_prefix", source, OTHER_PREFIX, c.released_prefix)
+
+
 def _v4_config(leaves: dict[str, str], parts: tuple[str, ...] = ("gate", "up", "down")) -> dict[str, object]:
     """What PEFT wrote on transformers v4, where every expert projection was a Linear."""
     return {
@@ -462,6 +467,44 @@ def _glm4_moe(spec: ModelSpec) -> list[Entry]:
     ]
 
 
+def _glm4_moe_lite(spec: ModelSpec) -> list[Entry]:
+    return [
+        _attention(spec, rank=3, alpha=2),
+        _experts(rank=2, alpha=1.5),
+        _MIX,
+        _per_expert(),
+        _plain_mlps("shared_experts", r".*\.mlp\.shared_experts"),
+        _router(spec),
+    ]
+
+
+def _kimi_k25(spec: ModelSpec) -> list[Entry]:
+    """PEFT gives factors to the vision tower's o_proj, too, unless it is left out."""
+    lora = {"target_modules": list(spec.attention), "exclude_modules": r".*vision_tower.*"}
+    return [
+        Source("attention", {"r": 3, "lora_alpha": 2} | lora),
+        _experts(rank=2, alpha=1.5),
+        _MIX,
+        _other_prefix("attention"),
+        _released_prefix("attention"),
+        _other_prefix("experts"),
+        _released_prefix("experts"),
+        _per_expert(peft_reads=False),
+    ]
+
+
+def _qwen3_vl_moe(spec: ModelSpec) -> list[Entry]:
+    return [
+        _attention(spec, rank=3, alpha=2),
+        _experts(rank=2, alpha=1.5),
+        _MIX,
+        _other_prefix("attention"),
+        _other_prefix("experts"),
+        _per_expert(peft_reads=False),
+        _router(spec),
+    ]
+
+
 def _on_delta_net(spec: ModelSpec, name: str, **kind: bool) -> Source:
     modules = [name for name in spec.attention if name not in ATTENTION]
     return Source(name, {"r": 2, "lora_alpha": 1.5, "target_modules": modules} | kind)
@@ -612,6 +655,9 @@ _BY_MODEL: dict[str, Callable[[ModelSpec], list[Entry]]] = {
     "gpt_oss": _gpt_oss,
     "glm4_moe": _glm4_moe,
     "glm4_moe_air": _few,
+    "glm4_moe_lite": _glm4_moe_lite,
+    "kimi_k25": _kimi_k25,
+    "qwen3_vl_moe": _qwen3_vl_moe,
     "qwen3_5_moe": _qwen3_5_moe,
     "qwen3_5_moe_text": _qwen3_5_moe_text,
     "qwen3_5": _qwen3_5,

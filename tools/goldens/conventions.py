@@ -83,6 +83,7 @@ def _finish(source: Experts, written: Tensors) -> Tensors:
     return {name: tensor.contiguous() for name, tensor in (source.others | written).items()}
 
 
+RELEASED_PREFIX = f"{PREFIX}language_model.model.layers."
 TEXT_PREFIX, WRAPPED_PREFIX = f"{PREFIX}model.layers.", f"{PREFIX}model.language_model.layers."
 
 
@@ -95,6 +96,14 @@ def other_prefix(source: Experts) -> Tensors:
             raise AssertionError(f"{name} is in no layer")
         written[new + name.removeprefix(old)] = tensor
     return written
+
+
+def released_prefix(source: Experts) -> Tensors:
+    """The names of Kimi's release for those of transformers."""
+    return {
+        name.replace(WRAPPED_PREFIX, RELEASED_PREFIX): tensor
+        for name, tensor in flat(source, swapped=False, expert_major=False).items()
+    }
 
 
 def flat(source: Experts, swapped: bool, expert_major: bool) -> Tensors:

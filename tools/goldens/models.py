@@ -16,6 +16,21 @@ from .delta_models import DELTA
 from .quantised_delta_models import QUANTISED_DELTA
 from .quantised_models import QUANTISED
 from .spec import DTYPES, VOCAB_SIZE, ModelSpec, text_name
+from .wrapped_models import WRAPPED
+
+
+def _layer_after_the_last(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """A part of the layer that guesses one token more, which GLM's and DeepSeek's releases number as a layer."""
+    hidden, layer = spec.config["hidden_size"], f"model.layers.{spec.config['num_hidden_layers']}"
+    expert = f"{layer}.mlp.experts.0"
+    return {
+        f"{layer}.eh_proj.weight": (hidden, 2 * hidden),
+        f"{layer}.enorm.weight": (hidden,),
+        f"{expert}.down_proj.weight": (hidden, spec.inner),
+        f"{layer}.mlp.gate.e_score_correction_bias": (spec.experts,),
+        f"{layer}.shared_head.norm.weight": (hidden,),
+    }
+
 
 MODELS = [
     ModelSpec("qwen3_moe", "qwen3_moe", qwen3_moe(), dtype="F32", experts=5),
@@ -159,6 +174,32 @@ MODELS = [
         experts=5,
     ),
     ModelSpec(
+        # As GLM-4.7-Flash: heads of values are wider than those of keys, and a layer stands after the last one.
+        "glm4_moe_lite",
+        "glm4_moe_lite",
+        DEEPSEEK
+        | {
+            "hidden_size": 68,
+            "moe_intermediate_size": 28,
+            "num_hidden_layers": 2,
+            "mlp_layer_types": ["sparse", "dense"],
+            "n_routed_experts": 5,
+            "n_shared_experts": 1,
+            "q_lora_rank": 28,
+            "qk_nope_head_dim": 12,
+            "v_head_dim": 24,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.8,
+            "num_nextn_predict_layers": 1,
+        },
+        attention=MLA_QA,
+        experts=5,
+        float32=("e_score_correction_bias",),
+        left_aside=_layer_after_the_last,
+    ),
+    ModelSpec(
         "qwen3",
         "qwen3",
         {
@@ -195,6 +236,7 @@ MODELS = [
         dtype="F32",
     ),
     *DELTA,
+    *WRAPPED,
     *QUANTISED,
     *QUANTISED_DELTA,
 ]
@@ -271,7 +313,7 @@ def save(spec: ModelSpec, folder: Path) -> None:
                 buffer.data = _value(spec, name, buffer.shape)
     sharding = {"max_shard_size": spec.max_shard_bytes} if spec.max_shard_bytes else {}
     model.save_pretrained(folder, save_original_format=not spec.fused, **sharding)
-    if spec.float32 or spec.left_aside:
+    if spec.float32 or spec.left_aside or spec.as_released:
         _weights_as_released(spec, folder / "model.safetensors")
     if spec.config_as_released:
         _config_as_released(spec.config_as_released, folder / "config.json")
@@ -290,6 +332,8 @@ def _config_as_released(changes: dict[str, Any], file: Path) -> None:
 def _weights_as_released(spec: ModelSpec, file: Path) -> None:
     """A release has float32 among its tensors and layers of other models beside them, which transformers writes not."""
     tensors = load_file(file)
+    if spec.as_released:
+        tensors = spec.as_released(tensors)
     for name, tensor in tensors.items():
         if spec.dtype_of(name) != tensor.dtype:
             tensors[name] = _value(spec, name, tensor.shape)

@@ -23,10 +23,13 @@ def common_name(module: str) -> str:
     return re.sub(r"(\.experts\.\d+\.)(w[123])$", lambda match: match[1] + _LEAVES[match[2]], module)
 
 
-def store(scheme: Scheme, plain: Path, folder: Path, ranges: dict[str, Range]) -> dict[str, Rounding]:
+def store(
+    scheme: Scheme, plain: Path, folder: Path, ranges: dict[str, Range], *, in_text: bool
+) -> dict[str, Rounding]:
     """Writes the checkpoint of `plain` quantised into `folder`; `plain` becomes what that means.
 
-    `ranges` are of modules' inputs, where the scheme has static ones. Answers with how inputs are rounded; both by
+    `ranges` are of modules' inputs, where the scheme has static ones; `in_text`: the text model's part of a wrapper's
+    configuration says how weights are stored. Answers with how inputs are rounded; both by
     common names.
     """
     stored: Parts = {}
@@ -50,16 +53,16 @@ def store(scheme: Scheme, plain: Path, folder: Path, ranges: dict[str, Range]) -
             roundings[common_name(module)] = rounding
     save_file(meant, plain / WEIGHTS, metadata={"format": "pt"})
     save_file(dict(sorted(stored.items())), folder / WEIGHTS, metadata={"format": "pt"})
-    _write_configs(scheme, plain, folder)
+    _write_configs(scheme, plain, folder, in_text)
     return roundings
 
 
-def _write_configs(scheme: Scheme, plain: Path, folder: Path) -> None:
+def _write_configs(scheme: Scheme, plain: Path, folder: Path, in_text: bool) -> None:
     config = json.loads((plain / "config.json").read_text())
     documents = scheme.documents()
     for name, document in documents.items():
         (folder / name).write_text(json.dumps(document, indent=2) + "\n")
     if not documents:
-        config |= {"quantization_config": scheme.config()}
+        (config["text_config"] if in_text else config)["quantization_config"] = scheme.config()
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     (folder / "generation_config.json").write_bytes((plain / "generation_config.json").read_bytes())

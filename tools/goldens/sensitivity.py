@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from . import scoring
-from .spec import ModelSpec
+from .spec import ModelSpec, is_outside_text
 
 Undo = Callable[[], None]
 Change = Callable[[], Undo]
@@ -47,7 +47,7 @@ def _base_changes(model: nn.Module, spec: ModelSpec) -> Iterator[Change]:
     buffers = [(n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     for name, tensor in [*model.named_parameters(), *buffers]:
         data = tensor.data
-        if ".visual." in name:
+        if is_outside_text(name):
             continue
         if ".experts." in name:
             for view in _expert_views(name, data, spec):

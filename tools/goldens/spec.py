@@ -10,6 +10,8 @@ from .methods.scheme import Scheme
 
 VOCAB_SIZE = 131
 
+Tensors = dict[str, torch.Tensor]
+
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
@@ -33,6 +35,9 @@ class ModelSpec:
     wrapper: dict[str, Any] | None = None
     # Changes to the text model's part of config.json, as it stands in releases; None removes a key.
     config_as_released: dict[str, Any] | None = None
+    # All tensors as releases call and lay them, of those that transformers writes.
+    as_released: Callable[[Tensors], Tensors] | None = None
+    quantised_in_text: bool = False  # the quantization_config stands in the text model's part of config.json
     float32: tuple[str, ...] = ()  # ends of names that are stored in F32 among the others of `dtype`
     exact_float32: bool = False  # with values that `dtype` does not hold
     # Tensors that only lie in the file, and that nothing computes with.
@@ -56,6 +61,11 @@ class ModelSpec:
     def dtype_of(self, name: str) -> torch.dtype:
         """How a tensor is stored."""
         return torch.float32 if name.endswith(self.float32) else DTYPES[self.dtype]
+
+
+def is_outside_text(name: str) -> bool:
+    """Whether a parameter belongs to what a multimodal model reads pictures with."""
+    return any(part in name for part in (".visual.", ".vision_tower.", ".mm_projector."))
 
 
 def text_name(name: str) -> str:

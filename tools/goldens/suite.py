@@ -144,7 +144,9 @@ class Maker:
 
     def _quantise(self, scheme: Scheme) -> None:
         ranges = rounded.ranges(self.spec, self.plain) if scheme.static_inputs else {}
-        self.roundings = quantised.store(scheme, self.plain, self.folder, ranges)
+        self.roundings = quantised.store(
+            scheme, self.plain, self.folder, ranges, in_text=self.spec.quantised_in_text
+        )
 
     def _round_inputs(self) -> dict[str, Any]:
         """The lines with quantised activations, and what golden.json says of them."""

@@ -17,11 +17,11 @@ constexpr std::int64_t max_layers = 10'000;
 
 // rope_parameters (transformers v5), or rope_theta with rope_scaling (v4), whose kind is rope_type
 // or type.
-void read_rope(ConfigReader& json, double rotated_part, Config& config) {
+void read_rope(ConfigReader& json, const Family& family, Config& config) {
   GroupedConfig& attention = config.grouped();
   ops::RopeSpec& rope = attention.rope;
-  rope.base = json.number_or("rope_theta", 10000.0);
-  double partial = json.number_or("partial_rotary_factor", rotated_part);
+  rope.base = json.number_or("rope_theta", family.rope_base);
+  double partial = json.number_or("partial_rotary_factor", family.rotated_part);
 
   std::optional<ConfigReader> settings = json.inner("rope_parameters");
   if (!settings) settings = json.inner("rope_scaling");
@@ -188,7 +188,7 @@ Result<Config> read_as(const Family& family, ConfigReader& json) {
   Config config;
   read_common(json, config);
   MOTLEY_TRY_VOID(json.result());
-  read_rope(json, family.rotated_part, config);
+  read_rope(json, family, config);
   family.read(json, config);
   check(json, config);
   MOTLEY_TRY_VOID(json.result());

@@ -116,6 +116,9 @@ struct Naming {
   std::string_view shared_expert = "shared_experts";
   // Fused experts are [E, in, out], with gate and up rows interleaved.
   bool experts_transposed = false;
+  // Fused experts of releases are [E, in, out], with gate's columns before up's. Adapters of them
+  // are of [E, out, in], as in other families.
+  bool released_transposed = false;
 };
 
 struct Config {

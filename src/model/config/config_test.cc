@@ -1,5 +1,6 @@
 #include "model/config/config.h"
 
+#include <cmath>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -104,6 +105,79 @@ TEST(Config, ReadsTheTextModelOfAWrapper) {
   ASSERT_TRUE(listed.ok()) << listed.error().message();
   EXPECT_EQ(full_layers(*listed), (std::vector{0, 4}));
   EXPECT_EQ(std::get<GroupedConfig>(listed->mixers.front()).rope.dims, 16);
+}
+
+TEST(Config, QwensVisionModelsAlwaysRenormalise) {
+  const auto read = [](std::string_view more) {
+    std::string text = qwen3_moe(cat(R"(,"num_experts":8)", more));
+    const auto replace = [&](std::string_view one, std::string_view other) {
+      text.replace(text.find(one), one.size(), other);
+    };
+    replace("qwen3_moe", "qwen3_vl_moe_text");
+    replace(R"("norm_topk_prob":true)", R"("norm_topk_prob":false)");
+    return parse(cat(R"({"model_type":"qwen3_vl_moe","text_config":)", text, "}"));
+  };
+  const auto config = read("");
+  ASSERT_TRUE(config.ok()) << config.error().message();
+  EXPECT_TRUE(config->moe.router.renormalise);
+  EXPECT_TRUE(config->naming.released_transposed);
+  EXPECT_FALSE(config->naming.experts_transposed) << "adapters are as in other families";
+  const auto base = [](const Config& of) {
+    return std::get<GroupedConfig>(of.mixers.front()).rope.base;
+  };
+  EXPECT_EQ(base(*config), 500000.0) << "where neither setting says it";
+  EXPECT_EQ(base(*read(R"(,"rope_theta":5e6,"rope_scaling":{"rope_type":"default",)"
+                       R"("mrope_interleaved":true,"mrope_section":[8,4,4]})")),
+            5e6);
+}
+
+// A complete config of latent attention with DeepSeek-V3's router, but for its model_type.
+std::string latent(std::string_view more) {
+  return cat(R"("hidden_size":64,"num_hidden_layers":3,"vocab_size":99,"rms_norm_eps":1e-5,)"
+             R"("intermediate_size":96,"num_attention_heads":4,"q_lora_rank":24,"kv_lora_rank":16,)"
+             R"("qk_nope_head_dim":12,"qk_rope_head_dim":8,"v_head_dim":20,"n_routed_experts":8,)"
+             R"("num_experts_per_tok":2,"n_shared_experts":1,"moe_intermediate_size":16)",
+             more);
+}
+
+TEST(Config, ListsWhichLayersOfGlmAreDense) {
+  const auto glm = [](std::string_view more) {
+    return cat(R"({"model_type":"glm4_moe_lite",)", latent(more), "}");
+  };
+  const auto moe_layers = [&](std::string_view more) { return parse(glm(more))->moe_layers; };
+  EXPECT_EQ(moe_layers(""), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(moe_layers(R"(,"first_k_dense_replace":2)"), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(moe_layers(R"(,"first_k_dense_replace":1,"mlp_layer_types":["sparse","sparse",)"
+                       R"("dense"])"),
+            (std::vector<bool>{true, true, false}));
+  EXPECT_THAT(refusal(glm(R"(,"mlp_layer_types":["dense"])")),
+              HasSubstr("mlp_layer_types has 1 entries for 3 layers"));
+  EXPECT_THAT(
+      refusal(glm(R"(,"mlp_layer_types":["dense","moe","sparse"])"), ErrorCode::unsupported),
+      HasSubstr("mlp_layer_types has 'moe'"));
+  const auto config = parse(glm(""));
+  EXPECT_EQ(std::get<LatentConfig>(config->mixers.front()).inner_norm_eps, 1e-6)
+      << "whatever rms_norm_eps says";
+}
+
+TEST(Config, ReadsTheTextModelOfKimi) {
+  for (const std::string_view inner : {"kimi_k2", "deepseek_v3"}) {
+    const auto config =
+        parse(cat(R"({"model_type":"kimi_k25","tie_word_embeddings":false,"text_config":{)",
+                  latent(cat(R"(,"model_type":")", inner,
+                             R"(","tie_word_embeddings":true,"routed_scaling_factor":2.827,)"
+                             R"("rope_theta":50000.0,"rope_scaling":{"type":"yarn","factor":64.0,)"
+                             R"("mscale":1.0,"mscale_all_dim":1.0,)"
+                             R"("original_max_position_embeddings":4096})")),
+                  "}}"));
+    ASSERT_TRUE(config.ok()) << config.error().message();
+    EXPECT_EQ(config->model_type, "kimi_k25");
+    EXPECT_FALSE(config->tied_embeddings) << "the wrapper's own word counts";
+    const auto& attention = std::get<LatentConfig>(config->mixers.front());
+    const double magnitude = 0.1 * std::log(64.0) + 1.0;
+    EXPECT_DOUBLE_EQ(attention.scale, magnitude * magnitude / std::sqrt(20.0));
+    EXPECT_EQ(attention.rope.base, 50000.0);
+  }
 }
 
 TEST(Config, RefusesDeltaNetsThatCantBe) {

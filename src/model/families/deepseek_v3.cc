@@ -1,5 +1,5 @@
-// DeepSeek-V3, R1, Kimi-K2: latent attention; sigmoid router with a correction bias and groups;
-// shared experts.
+// DeepSeek-V3, R1, Kimi-K2 and the text model of Kimi-K2.5: latent attention; sigmoid router with a
+// correction bias and groups; shared experts.
 
 #include "model/families.h"
 

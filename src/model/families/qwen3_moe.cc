@@ -1,4 +1,5 @@
-// Qwen3-MoE: q and k are normed head by head; layers are dense by list or by step.
+// Qwen3-MoE: q and k are normed head by head; layers are dense by list or by step. The text model
+// of Qwen3-VL-MoE is the same, with weights of the chosen experts that always sum to one.
 
 #include "model/families.h"
 
@@ -16,6 +17,12 @@ void read_qwen3_moe(ConfigReader& json, Config& config) {
   config.moe.router.renormalise = json.boolean_or("norm_topk_prob", false);
   config.moe.intermediate = json.integer("moe_intermediate_size");
   mark_sparse_moe_layers(json, config);
+}
+
+void read_qwen3_vl_moe(ConfigReader& json, Config& config) {
+  read_qwen3_moe(json, config);
+  config.moe.router.renormalise = true;
+  config.naming.released_transposed = true;
 }
 
 }  // namespace motley::model

@@ -123,9 +123,22 @@ Result<moe::ExpertWeights> load_fused(WeightSource& source, const Config& config
   return experts;
 }
 
-// gpt-oss: [E, H, 2I] with gate in the even columns and up in the odd ones, and [E, I, H].
+// Where gate_up_proj [E, H, 2I] has gate's and up's columns.
+enum class GateUp : std::uint8_t {
+  interleaved,  // gate in the even columns and up in the odd ones
+  halves        // gate before up
+};
+
+TransposedRows columns_of(GateUp layout, bool up, const dist::Range& own, std::int64_t width) {
+  const std::int64_t first = up ? 1 : 0;
+  if (layout == GateUp::interleaved)
+    return {.first = 2 * own.begin + first, .end = 2 * own.end, .step = 2};
+  return {.first = first * width + own.begin, .end = first * width + own.end};
+}
+
+// gate_up_proj [E, H, 2I] and down_proj [E, I, H].
 Result<moe::ExpertWeights> load_transposed(WeightSource& source, const Config& config,
-                                           const std::string& module) {
+                                           const std::string& module, GateUp layout) {
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
   const std::int64_t count = config.moe.router.experts;
@@ -139,12 +152,11 @@ Result<moe::ExpertWeights> load_transposed(WeightSource& source, const Config& c
   for (std::int64_t e = held.begin; e < held.end; ++e) {
     tensor::Allocator& memory = source.memory().host;
     const tensor::ConstTensor both = gate_up.select(e);
-    const auto own_rows = [&](std::int64_t first) {
-      return transposed_rows(both, {.first = 2 * own.begin + first, .end = 2 * own.end, .step = 2},
-                             memory);
+    const auto own_rows = [&](bool up) {
+      return transposed_rows(both, columns_of(layout, up, own, width), memory);
     };
-    MOTLEY_TRY(quant::Weight gate, own_rows(0));
-    MOTLEY_TRY(quant::Weight up, own_rows(1));
+    MOTLEY_TRY(quant::Weight gate, own_rows(false));
+    MOTLEY_TRY(quant::Weight up, own_rows(true));
     const tensor::ConstTensor down_rows = down.select(e).slice(0, own.begin, own.end);
     MOTLEY_TRY(quant::Weight transposed, transposed_rows(down_rows, {.end = hidden}, memory));
     experts.gate.push_back(std::move(gate));
@@ -273,14 +285,21 @@ Result<std::string> moe_module(const WeightSource& source, const Config& config,
 
 Result<moe::ExpertWeights> load_experts(WeightSource& source, const Config& config,
                                         const std::string& module) {
-  const bool fused = source.has(cat(module, ".experts.gate_up_proj"));
-  const bool in_blocks = source.has(cat(module, ".experts.gate_up_proj_blocks"));
-  const bool fused_codes = source.has_fused_codes(cat(module, ".experts.gate_up_proj"));
-  auto loaded = in_blocks                          ? load_blocks(source, config, module)
-                : config.naming.experts_transposed ? load_transposed(source, config, module)
-                : fused_codes                      ? load_fused_codes(source, config, module)
-                : fused                            ? load_fused(source, config, module)
-                                                   : load_per_expert(source, config, module);
+  const std::string gate_up = cat(module, ".experts.gate_up_proj");
+  const bool fused = source.has(gate_up);
+  // transformers saves the same models either way.
+  const bool released_form =
+      config.naming.released_transposed &&
+      source.has(gate_up, {config.moe.router.experts, config.hidden, 2 * config.moe.intermediate});
+  const bool in_blocks = source.has(gate_up + "_blocks");
+  const bool fused_codes = source.has_fused_codes(gate_up);
+  auto loaded = in_blocks ? load_blocks(source, config, module)
+                : config.naming.experts_transposed
+                    ? load_transposed(source, config, module, GateUp::interleaved)
+                : fused_codes   ? load_fused_codes(source, config, module)
+                : released_form ? load_transposed(source, config, module, GateUp::halves)
+                : fused         ? load_fused(source, config, module)
+                                : load_per_expert(source, config, module);
   if (!loaded.ok()) return loaded;
   moe::ExpertWeights& experts = *loaded;
   experts.experts = static_cast<int>(own_experts(source.memory().shard, config).size());

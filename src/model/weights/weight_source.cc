@@ -54,6 +54,10 @@ Result<tensor::ConstTensor> WeightSource::tensor(std::string_view own_name,
   return item->tensor();
 }
 
+bool WeightSource::has(std::string_view name, const tensor::Shape& shape) const {
+  return has(name) && checkpoint_->find(names_.stored(name))->entry->shape == shape;
+}
+
 bool WeightSource::has_module(std::string_view module) const {
   if (random_ != nullptr) return true;
   return !items_of(*checkpoint_, cat(names_.stored(module), ".")).empty();

@@ -62,6 +62,7 @@ class WeightSource {
   bool has(std::string_view name) const {
     return random_ == nullptr && checkpoint_->find(names_.stored(name)) != nullptr;
   }
+  bool has(std::string_view name, const tensor::Shape& shape) const;
   // Whether the name of any tensor begins with "<module>.".
   bool has_module(std::string_view module) const;
 

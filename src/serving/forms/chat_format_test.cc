@@ -137,6 +137,20 @@ TEST(ChatFormat, IsFoundForEveryForm) {
   }
 }
 
+TEST(ChatFormat, OfGlmIsFoundWithLineEndsAndWithout) {
+  // As GLM-4.7 writes what GLM-4.5 writes on lines of their own.
+  const ChatFormat found = find_chat_format(model_with(
+      "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}"
+      "<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+      "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}"
+      "{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>"
+      "<arg_value>{{ v }}</arg_value>{% endfor %}</tool_call>{% endfor %}{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>{{ '</think>' if enable_thinking is defined and "
+      "not enable_thinking else '<think>' }}{% endif %}"));
+  EXPECT_EQ(found.calls, find_tool_form("glm4"));
+  EXPECT_EQ(found.reasoning, find_reasoning_form("think"));
+}
+
 TEST(ChatFormat, IsFoundWhereATemplateOnlyExplainsCalls) {
   const ChatFormat found = find_chat_format(model_with(
       "{% if tools %}Call {{ tools | tojson }} as <tool_call>{...}</tool_call>.\n{% endif %}"

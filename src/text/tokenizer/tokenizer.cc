@@ -33,6 +33,19 @@ Result<void> check_sections(const json::Object& file, std::string_view where) {
   return {};
 }
 
+Error no_tokenizer(const std::filesystem::path& folder) {
+  const auto ranks = path_kind(folder / "tiktoken.model");
+  // Their pattern and special tokens are in the release's Python.
+  const bool has_ranks = ranks.ok() && *ranks == PathKind::file;
+  return {ErrorCode::bad_file,
+          has_ranks ? "has no tokenizer.json, but tiktoken.model" : "has no tokenizer.json",
+          printable(folder.string()),
+          has_ranks
+              ? "make one with convert_tiktoken_to_fast of transformers, as "
+                "docs/guide/serving.md shows"
+              : "copy it from where the model came from, or save the tokenizer as a fast one"};
+}
+
 }  // namespace
 
 std::unique_ptr<EncodeWorkspace> WorkspacePool::take() {
@@ -128,9 +141,7 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
                  "name a model's folder");
   const std::filesystem::path path = folder / "tokenizer.json";
   MOTLEY_TRY(const PathKind kind, path_kind(path));
-  if (kind == PathKind::missing)
-    return Error(ErrorCode::bad_file, "has no tokenizer.json", folder.string(),
-                 "copy it from where the model came from, or save the tokenizer as a fast one");
+  if (kind == PathKind::missing) return no_tokenizer(folder);
   MOTLEY_TRY(const MappedFile mapped, MappedFile::open(path, FileAccess::copied));
   const std::string where = printable(path.string());
   MOTLEY_TRY(const json::Value value, json::parse(mapped.text(), where));

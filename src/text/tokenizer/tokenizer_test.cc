@@ -401,6 +401,9 @@ TEST(TokenizerFile, IsNamedWhereAFolderLacksIt) {
   EXPECT_THAT(Tokenizer::load(folder.path()).error().message(), HasSubstr("no tokenizer.json"));
   EXPECT_THAT(Tokenizer::load(folder.path() / "gone").error().message(),
               HasSubstr("no such folder"));
+  folder.file("tiktoken.model", "IQ== 0\n");
+  EXPECT_THAT(Tokenizer::load(folder.path()).error().message(),
+              HasSubstr("convert_tiktoken_to_fast"));
 }
 
 TEST(Tokenizer, GivesTheBytesOfTokens) {
