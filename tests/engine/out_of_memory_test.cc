@@ -522,7 +522,8 @@ class PartakingReplicas {
     FakeSamplers samplers;
     std::unique_ptr<Replica> engine = Replica::create(
         {.executor = &executor, .samplers = &samplers, .adapters = &store, .clock = &clock},
-        {.validate = true});
+        // The store works when the engine asks for results, which it does this often.
+        {.adapter_patience = std::chrono::milliseconds(8), .validate = true});
   };
 
   static std::vector<std::int32_t> answer_of(Part& part) {
