@@ -162,9 +162,8 @@ void EngineThread::handle(SettleMessage& message) {
   const bool settled = scheduler_.residency().settle(message.name, enters);
   publish_adapters();
   if (settled) return message.done({});
-  Result<void> stopped = within_memory([&]() -> Result<void> {
-    return dead_ ? *dead_ : stopping_error();
-  });
+  Result<void> stopped =
+      within_memory([&]() -> Result<void> { return dead_ ? *dead_ : stopping_error(); });
   message.done(std::move(stopped));
 }
 

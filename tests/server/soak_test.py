@@ -70,21 +70,6 @@ class Server(ServerProcess):
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) << 10
 
-    def count(self, what: str) -> int:
-        return len(list(Path(f"/proc/{self.pid}/{what}").iterdir()))
-
-    def held(self) -> dict[str, int]:
-        """Threads and open files. Those of grammars' helpers are left out, which stay for a while after their last request."""
-        unix_sockets = {f"socket:[{line.split()[6]}]" for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
-        files = 0
-        for link in Path(f"/proc/{self.pid}/fd").iterdir():
-            try:
-                target = os.readlink(link)
-            except FileNotFoundError:  # closed meanwhile
-                continue
-            files += target not in unix_sockets and not target.startswith("/memfd:motley-grammar")
-        return {"threads": self.count("task"), "files": files}
-
 
 class Soak:
     def __init__(self, options, server: Server, asked: list[Asked], alone: list[dict], versions: dict[str, str]):
