@@ -33,6 +33,14 @@ AdmissionControl::Limits admission_of(const Executor::Limits& limits,
   return {.queue = options.max_queue, .sequences = limits.sequences, .ranks = limits.mix_rank};
 }
 
+struct SettlementMessage final : Replica::Settlement {
+  SettlementMessage(std::string name, Engine::Done done) {
+    message.emplace_back().emplace<SettleMessage>(
+        SettleMessage{.name = std::move(name), .done = std::move(done)});
+  }
+  Messages message;
+};
+
 // Checks what is asked on the caller's thread, and leaves the rest to the engine's.
 class ThreadedEngine final : public Replica {
  public:
@@ -90,8 +98,15 @@ class ThreadedEngine final : public Replica {
   void hold_adapter(AdapterSpec spec, bool replace, Done done) override {
     post_or_answer(LoadMessage{std::move(spec), replace, true, std::move(done)});
   }
-  void settle_adapter(std::string name, Hold hold, Done done) override {
-    post_or_answer(SettleMessage{std::move(name), hold, std::move(done)});
+  std::unique_ptr<Settlement> settlement_of(std::string name, Done done) override {
+    return std::make_unique<SettlementMessage>(std::move(name), std::move(done));
+  }
+  void settle_adapter(std::unique_ptr<Settlement> settlement, Hold hold) override {
+    Messages& made = dynamic_cast<SettlementMessage&>(*settlement).message;
+    auto& message = std::get<SettleMessage>(made.front());
+    message.hold = hold;
+    Result<void> posted = within_memory([&] { return post(made); });
+    if (!posted.ok()) message.done(std::move(posted));
   }
   void unload_adapter(std::string name, Done done) override {
     post_or_answer(UnloadMessage{std::move(name), std::move(done)});

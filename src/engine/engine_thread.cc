@@ -158,9 +158,13 @@ void EngineThread::handle(LoadMessage& message) {
 }
 
 void EngineThread::handle(SettleMessage& message) {
-  const Result<Engine::Done> done = within_memory([&] { return announcing(message.done); });
-  if (!done.ok()) return message.done(done.error());
-  scheduler_.residency().settle(message.name, message.hold == Replica::Hold::enter, *done);
+  const bool enters = message.hold == Replica::Hold::enter;
+  const bool settled = scheduler_.residency().settle(message.name, enters);
+  publish_adapters();
+  if (settled) return message.done({});
+  Result<void> stopped =
+      within_memory([&]() -> Result<void> { return dead_ ? *dead_ : stopping_error(); });
+  message.done(std::move(stopped));
 }
 
 void EngineThread::handle(UnloadMessage& message) {

@@ -34,7 +34,15 @@ class Replica : public Engine {
     enter,  // requests can name it, or use its new content, from now on
     drop,   // as if it had never been read
   };
-  virtual void settle_adapter(std::string name, Hold hold, Done done) = 0;
+  // What settling takes, made before an adapter is held.
+  class Settlement {
+   public:
+    virtual ~Settlement() = default;
+  };
+  virtual std::unique_ptr<Settlement> settlement_of(std::string name, Done done) = 0;
+  // Takes no memory, and fails on an engine only that has stopped: so an adapter that all engines
+  // hold enters all that serve.
+  virtual void settle_adapter(std::unique_ptr<Settlement> settlement, Hold hold) = 0;
 
  protected:
   Replica() = default;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/cat.h"
@@ -126,17 +127,26 @@ asio::awaitable<Result<std::string>> AdapterLoads::unload(Exchange& exchange) {
   };
   const Result<std::string> name = co_await on_workers(workers_, exchange, gone, read);
   if (!name.ok()) co_return name.error();
-  // Its requests stand still until /resume, for which the caller could not ask while it waits.
-  const engine::Request one{.adapters = {{*name, 1}}};
-  if (engine_.adapter(*name) && engine_.paused().keeps(one)) {
-    engine::unload_and_log(engine_, *name, [](const Result<void>&) {});
-    co_return *name;
-  }
-  const Result<void> unloaded = co_await outcome_of(
-      exchange.executor(),
-      [&](engine::Engine::Done done) { engine::unload_and_log(engine_, *name, std::move(done)); });
+  const Result<void> unloaded = co_await unload_named(exchange, *name);
   if (!unloaded.ok()) co_return at_field(unloaded.error(), "lora_name");
   co_return *name;
+}
+
+asio::awaitable<Result<void>> AdapterLoads::unload_named(Exchange& exchange, std::string name) {
+  // Its requests stand still until /resume, for which the caller could not ask while it waits.
+  const engine::Request one{.adapters = {{name, 1}}};
+  if (engine_.adapter(name) && engine_.paused().keeps(one)) {
+    engine::unload_and_log(engine_, name, [](const Result<void>&) {});
+    // It has begun, and no request finds the name, when a second one learns that there is no such
+    // adapter: engines take calls in their order.
+    std::ignore = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
+      engine_.unload_adapter(name, std::move(done));
+    });
+    co_return Result<void>();
+  }
+  co_return co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
+    engine::unload_and_log(engine_, name, std::move(done));
+  });
 }
 
 }  // namespace motley::server

@@ -39,6 +39,8 @@ class AdapterLoads {
   // The same of a body that the caller has read.
   boost::asio::awaitable<Result<std::string>> load(Exchange& exchange, LoadAdapterRequest request);
   boost::asio::awaitable<Result<std::string>> unload(Exchange& exchange);
+  // Waits for the requests that use it, unless they stand still.
+  boost::asio::awaitable<Result<void>> unload_named(Exchange& exchange, std::string name);
 
  private:
   struct Wanted;

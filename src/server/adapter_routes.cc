@@ -8,7 +8,6 @@
 #include "engine/adapter_log.h"
 #include "server/api/adapter_state.h"
 #include "server/api/api_error.h"
-#include "server/async/outcome_of.h"
 #include "server/service.h"
 
 namespace motley::server {
@@ -70,9 +69,7 @@ asio::awaitable<void> Service::delete_adapter(Exchange& exchange) {
     co_await exchange.send(adapter_error(no_adapter(name), {}));
     co_return;
   }
-  const auto unloaded = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
-    engine::unload_and_log(engine_, name, std::move(done));
-  });
+  const Result<void> unloaded = co_await loads_.unload_named(exchange, name);
   adapter->bytes = 0;
   if (unloaded.ok())
     co_await exchange.send(json_response(json::write(adapter_object(*adapter, "absent"))));

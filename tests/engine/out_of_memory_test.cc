@@ -1,13 +1,16 @@
 // The nth allocation fails, for every n that a scenario comes to: what was asked is answered as if
 // alone, or fails cleanly, and no other request notices.
 
+#include <array>
 #include <future>
+#include <memory>
 
 #include <gtest/gtest.h>
 
 #include "base/log.h"
 #include "base/test_waits.h"
 #include "engine/engine.h"
+#include "engine/replicas/replicated_engine.h"
 #include "engine/test_world.h"
 #include "support/allocations.h"
 
@@ -475,6 +478,95 @@ TEST(OutOfMemory, AnEngineAnswersEveryRequestAndServesOn) {
   engine->shutdown(Engine::Drain::finish);
   EXPECT_EQ(engine->stats().broken_invariants, 0);
   EXPECT_EQ(engine->stats().kv_pages_used, 0);
+}
+
+// Two replicas whose threads take part.
+class PartakingReplicas {
+ public:
+  PartakingReplicas() {
+    put(first_content);
+    EXPECT_TRUE(load(false).ok());
+    for (Part& part : parts_) EXPECT_EQ(answer_of(part), expected(part));
+  }
+
+  void put(std::uint32_t seed) {
+    for (Part& part : parts_) part.store.put("a", 1, seed);
+  }
+  // Answered while allocations fail, here too if `here` says so.
+  Result<void> load(bool here) {
+    const AdapterSpec spec{.name = "a", .path = "a"};
+    std::promise<Result<void>> answer;
+    const Engine::Done done = [&answer](Result<void> result) {
+      const Spared spared;
+      answer.set_value(std::move(result));
+    };
+    take_part(here);
+    engine_.load_adapter(spec, true, done);
+    take_part(false);
+    return motley::test::get(answer, "the load is answered");
+  }
+  // Each replica's answer is that of this content.
+  void expect_content(std::uint32_t seed) {
+    put(seed);
+    for (Part& part : parts_) EXPECT_EQ(answer_of(part), expected(part)) << "content " << seed;
+    EXPECT_TRUE(engine_.adapter("a").has_value());
+  }
+
+  static constexpr std::uint32_t first_content = 1;
+
+ private:
+  struct Part {
+    PartakingExecutor executor{little_room.limits};
+    FakeStore store{little_room.adapter_pages};
+    SteadyClock clock;
+    FakeSamplers samplers;
+    std::unique_ptr<Replica> engine = Replica::create(
+        {.executor = &executor, .samplers = &samplers, .adapters = &store, .clock = &clock},
+        // The store works when the engine asks for results, which it does this often.
+        {.adapter_patience = std::chrono::milliseconds(8), .validate = true});
+  };
+
+  static std::vector<std::int32_t> answer_of(Part& part) {
+    const Asked asked = ask_for(request);
+    part.engine->submit(request, asked.sink).value();
+    asked.sink->wait();
+    return asked.sink->tokens.front();
+  }
+  static std::vector<std::int32_t> expected(const Part& part) {
+    const std::vector<lora::Mix::KeyPart> key = {{part.store.on_disk("a").version, 1}};
+    return expected_choice(request, key, 0, little_room.limits.vocabulary,
+                           part.engine->max_sequence_tokens());
+  }
+
+  inline static const Request request{
+      .tokens = prompt(9, 1), .adapters = {{"a", 1}}, .max_tokens = 4};
+  std::array<Part, 2> parts_;
+  ReplicatedEngine engine_{{parts_[0].engine.get(), parts_[1].engine.get()}};
+};
+
+TEST(OutOfMemory, NewContentEntersAllReplicasOrTheOldOneServesOnInAll) {
+  PartakingReplicas replicas;
+  std::uint32_t content = PartakingReplicas::first_content;
+  int refused = 0;
+  for (std::int64_t nth = 1; nth < 200 && !testing::Test::HasFailure(); ++nth) {
+    SCOPED_TRACE(nth);
+    replicas.put(content + 1);
+    // Wherever the threads are by then.
+    fail_allocations(nth, 1 + nth % 3);
+    const Result<void> loaded = replicas.load(nth % 2 == 0);
+    stop_failing();
+    if (loaded.ok()) {
+      ++content;
+    } else {
+      EXPECT_EQ(loaded.error().code(), ErrorCode::out_of_memory);
+      ++refused;
+    }
+    replicas.expect_content(content);
+    replicas.put(++content);
+    EXPECT_TRUE(replicas.load(false).ok()) << "it is loaded once there is memory";
+    replicas.expect_content(content);
+  }
+  EXPECT_GT(refused, 20);
 }
 
 }  // namespace

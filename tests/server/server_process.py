@@ -7,6 +7,7 @@ this long only turns a hang into words.
 import atexit
 import http.client
 import json
+import os
 import select
 import signal
 import socket
@@ -153,6 +154,18 @@ class ServerProcess:
             raise AssertionError(f"GET /metrics: {status} {text}")
         samples = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, value in samples}
+
+    def held(self) -> dict[str, int]:
+        """Threads and open files. Those of grammars' helpers are left out, which stay for a while after their last request."""
+        unix_sockets = {f"socket:[{line.split()[6]}]" for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
+        files = 0
+        for link in Path(f"/proc/{self.pid}/fd").iterdir():
+            try:
+                target = os.readlink(link)
+            except FileNotFoundError:  # closed meanwhile
+                continue
+            files += target not in unix_sockets and not target.startswith("/memfd:motley-grammar")
+        return {"threads": len(list(Path(f"/proc/{self.pid}/task").iterdir())), "files": files}
 
     # Its end.
 

@@ -241,13 +241,17 @@ TEST_F(TrainersAsk, WrongPausesAreRefusedByTheirField) {
 // Else a trainer that unloads before it resumes would wait for itself.
 TEST_F(TrainersAsk, AnUnloadDoesNotWaitForWhatStandsStill) {
   server_.engine().say("one two three");
-  ASSERT_EQ(status("/load_lora_adapter", load_of("a")), 200);
-  ASSERT_EQ(status("/pause?mode=keep"), 200);
-  const auto kept = begin_one(generation_of("a"));
-  EXPECT_EQ(status("/v1/unload_lora_adapter", R"({"lora_name": "a"})"), 200);
-  EXPECT_EQ(status("/v1/unload_lora_adapter", R"({"lora_name": "none"})"), 404);
-  EXPECT_EQ(status("/resume"), 200);
-  EXPECT_EQ(kept->receive().status, 200);
+  const std::string unloads[] = {post("/v1/unload_lora_adapter", R"({"lora_name": "a"})"),
+                                 "DELETE /v1/adapters/a HTTP/1.1\r\nHost: test\r\n\r\n"};
+  for (const std::string& unload : unloads) {
+    ASSERT_EQ(status("/load_lora_adapter", load_of("a")), 200);
+    ASSERT_EQ(status("/pause?mode=keep"), 200);
+    const auto kept = begin_one(generation_of("a"));
+    EXPECT_EQ(server_.ask(unload).status, 200);
+    EXPECT_EQ(server_.ask(unload).status, 404);
+    EXPECT_EQ(status("/resume"), 200);
+    EXPECT_EQ(kept->receive().status, 200);
+  }
 }
 
 TEST_F(TrainersAsk, AbortsRequestsByTheIdsOfTheirClients) {

@@ -34,6 +34,8 @@ struct ReplicatedEngine::Change {
   std::vector<std::size_t> replicas;
   std::vector<Result<void>> answers;
   std::atomic<std::size_t> left{0};
+  // By replica, of a load. They hold the change, until it ends.
+  std::vector<std::unique_ptr<Replica::Settlement>> settlements;
   Result<void> refusal;  // for which the adapter is given back
 };
 
@@ -202,10 +204,24 @@ Result<std::shared_ptr<ReplicatedEngine::Change>> ReplicatedEngine::begin_unload
 void ReplicatedEngine::load_adapter(AdapterSpec spec, bool replace, Done done) {
   const auto change = within_memory([&] { return begin_load(spec, done); });
   if (!change.ok()) return done(change.error());
+  Result<void> prepared = prepare_settling(*change);
+  if (!prepared.ok()) return end(**change, (*change)->was_ready, std::move(prepared));
   call_each(
       *change,
       [&](Replica& replica, const Done& each) { replica.hold_adapter(spec, replace, each); },
       &ReplicatedEngine::settle);
+}
+
+Result<void> ReplicatedEngine::prepare_settling(const std::shared_ptr<Change>& change) {
+  return within_memory([&] {
+    change->settlements.resize(replicas_.size());
+    for (const std::size_t replica : change->replicas) {
+      const auto settled = [this, change, replica](Result<void> result) {
+        answered(change, replica, std::move(result), &ReplicatedEngine::end_load);
+      };
+      change->settlements[replica] = replicas_[replica]->settlement_of(change->name, settled);
+    }
+  });
 }
 
 void ReplicatedEngine::unload_adapter(std::string name, Done done) {
@@ -249,7 +265,8 @@ Result<void> ReplicatedEngine::outcome_of(Change& change) const {
   return {};
 }
 
-// All have read and checked the adapter, or some refuse it: then the others give it back.
+// All have read and checked the adapter, or some refuse it: then the others give it back. From here
+// on only the loss of a replica keeps it from settling.
 void ReplicatedEngine::settle(const std::shared_ptr<Change>& change) {
   change->refusal = outcome_of(*change);
   const bool enters = change->refusal.ok();
@@ -257,30 +274,19 @@ void ReplicatedEngine::settle(const std::shared_ptr<Change>& change) {
     std::erase_if(change->replicas, [&](std::size_t i) { return !change->answers[i].ok(); });
   if (change->replicas.empty()) return end(*change, change->was_ready, std::move(change->refusal));
   const Replica::Hold hold = enters ? Replica::Hold::enter : Replica::Hold::drop;
-  call_each(
-      change,
-      [&](Replica& replica, const Done& done) { replica.settle_adapter(change->name, hold, done); },
-      &ReplicatedEngine::end_load);
+  // The change may end, with fewer replicas, when the last has been called.
+  const std::size_t count = change->replicas.size();
+  change->left = count;
+  for (std::size_t at = 0; at < count; ++at) {
+    const std::size_t replica = change->replicas[at];
+    replicas_[replica]->settle_adapter(std::move(change->settlements[replica]), hold);
+  }
 }
 
 void ReplicatedEngine::end_load(const std::shared_ptr<Change>& change) {
   if (!change->refusal.ok()) return end(*change, change->was_ready, std::move(change->refusal));
-  change->refusal = outcome_of(*change);
-  if (change->refusal.ok()) return end(*change, true, {});
-  if (change->replicas.empty()) return end(*change, false, std::move(change->refusal));
-  // One had no memory left to let it enter: it goes from all, so that replicas never differ.
-  {
-    const std::lock_guard held(lock_);
-    names_.find(change->name)->second = {.state = AdapterState::loading};
-  }
-  call_each(
-      change,
-      [&](Replica& replica, const Done& done) { replica.unload_adapter(change->name, done); },
-      &ReplicatedEngine::end_give_back);
-}
-
-void ReplicatedEngine::end_give_back(const std::shared_ptr<Change>& change) {
-  end(*change, false, std::move(change->refusal));
+  Result<void> entered = outcome_of(*change);
+  end(*change, !change->replicas.empty(), std::move(entered));
 }
 
 void ReplicatedEngine::end_unload(const std::shared_ptr<Change>& change) {
@@ -294,6 +300,7 @@ void ReplicatedEngine::end_unload(const std::shared_ptr<Change>& change) {
 }
 
 void ReplicatedEngine::end(Change& change, bool ready, Result<void> result) {
+  change.settlements.clear();
   {
     const std::lock_guard held(lock_);
     const auto known = names_.find(change.name);

@@ -82,13 +82,14 @@ class ReplicatedEngine final : public Engine {
   // Begins a change of the name.
   Result<std::shared_ptr<Change>> begin_load(const AdapterSpec& spec, const Done& done);
   Result<std::shared_ptr<Change>> begin_unload(const std::string& name, const Done& done);
+  // Makes what it takes to settle the change, so that memory can't run out then.
+  Result<void> prepare_settling(const std::shared_ptr<Change>& change);
   // Calls each replica that the change concerns; the step follows when all have answered.
   void call_each(const std::shared_ptr<Change>& change, Call call, Step next);
   void answered(const std::shared_ptr<Change>& change, std::size_t replica, Result<void> result,
                 Step next);
   void settle(const std::shared_ptr<Change>& change);
   void end_load(const std::shared_ptr<Change>& change);
-  void end_give_back(const std::shared_ptr<Change>& change);
   void end_unload(const std::shared_ptr<Change>& change);
   // A name that is not ready is forgotten.
   void end(Change& change, bool ready, Result<void> result);

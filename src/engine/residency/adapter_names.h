@@ -61,8 +61,15 @@ class AdapterNames {
     const auto found = map_.find(name);
     return found == map_.end() ? nullptr : found->second.get();
   }
-  AdapterEntry& add(const std::string& name) {
-    return *map_.emplace(name, std::make_unique<AdapterEntry>()).first->second;
+  // An entry that is in no names yet.
+  static Map::node_type make(const std::string& name) {
+    Map one;
+    one.emplace(name, std::make_unique<AdapterEntry>());
+    return one.extract(one.begin());
+  }
+  // Takes an entry whose name is not in here. Does not allocate.
+  AdapterEntry& add(Map::node_type entry) {
+    return *map_.insert(std::move(entry)).position->second;
   }
   Map::node_type take(std::string_view name) { return map_.extract(map_.find(name)); }
 

@@ -51,15 +51,17 @@ void LoadJobs::answer_all(const Error& error) {
   }
 }
 
-void LoadJobs::hold(const Job& job, AdapterStore::Done done) {
-  held_.emplace(job.spec.name, Held{job.spec, std::move(done), job.is_new});
-  if (job.is_new) ++new_names_;
+void LoadJobs::hold(Read read) {
+  const bool is_new = read.is_new;
+  std::string name = read.spec.name;
+  held_.emplace(std::move(name), std::move(read));
+  if (is_new) ++new_names_;
 }
 
-std::optional<LoadJobs::Held> LoadJobs::take_held(std::string_view name) {
+std::optional<LoadJobs::Read> LoadJobs::take_held(std::string_view name) {
   const auto found = held_.find(name);
   if (found == held_.end()) return std::nullopt;
-  std::optional<Held> held = std::move(found->second);
+  std::optional<Read> held = std::move(found->second);
   held_.erase(found);
   if (held->is_new) --new_names_;
   return held;

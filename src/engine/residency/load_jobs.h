@@ -8,9 +8,11 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/requests/adapter_spec.h"
+#include "engine/residency/adapter_names.h"
 #include "engine/residency/adapter_store.h"
 
 namespace motley::engine {
@@ -32,10 +34,15 @@ class LoadJobs {
     LoadAnswer answer;
     bool is_new = false;  // its name was not taken when it began
   };
-  struct Held {
+  // What has been read, with all that it takes to enter: memory that runs out later does not keep
+  // it from that.
+  struct Read {
     AdapterSpec spec;
     AdapterStore::Done done;
-    bool is_new = false;
+    std::string version_name;
+    std::vector<std::string_view> modules;
+    AdapterNames::Map::node_type entry;  // for a name that is not there when it enters
+    bool is_new = false;                 // its name was not taken when its job began
   };
   explicit LoadJobs(AdapterStore* store) : store_(store) {}
 
@@ -48,9 +55,9 @@ class LoadJobs {
   std::size_t size() const { return jobs_.size(); }
   bool contains(std::uint64_t id) const { return jobs_.contains(id); }
 
-  void hold(const Job& job, AdapterStore::Done done);
+  void hold(Read read);
   // Nothing if there is none of this name.
-  std::optional<Held> take_held(std::string_view name);
+  std::optional<Read> take_held(std::string_view name);
   void drop_held(std::string_view name) { take_held(name); }
   void drop_held();
   // Pages of pinned adapters that are held.
@@ -66,7 +73,7 @@ class LoadJobs {
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Job> jobs_;
   std::set<std::string, std::less<>> being_read_;
-  std::map<std::string, Held, std::less<>> held_;
+  std::map<std::string, Read, std::less<>> held_;
   std::size_t new_names_ = 0;
 };
 

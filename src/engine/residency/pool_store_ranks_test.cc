@@ -1,12 +1,16 @@
 #include <atomic>
 #include <limits>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
 #include "base/test_waits.h"
 #include "engine/residency/pool_store.h"
+#include "engine/residency/residency.h"
 #include "lora/pages/test_rank_pools.h"
 #include "lora/test_base.h"
 
@@ -20,10 +24,12 @@ using Task = AdapterStore::Task;
 class StoreOfRanks : public testing::TestWithParam<int> {
  protected:
   // Each device holds one adapter with its directory, the host twelve and more.
-  StoreOfRanks() : pools_({.ranks = GetParam(), .pages = 14, .host_pages = 128}) {
+  explicit StoreOfRanks(std::uint64_t pages = 14)
+      : pools_({.ranks = GetParam(), .pages = pages, .host_pages = 128}) {
     const auto source = [this](const AdapterSpec& spec, const lora::BaseView&) {
       ++reads_;
-      return Result<lora::Adapter>(adapter(std::stoi(spec.name)));
+      const std::string number = spec.path.empty() ? spec.name : spec.path.string();
+      return Result<lora::Adapter>(adapter(std::stoi(number)));
     };
     store_ = std::make_unique<PoolStore>(PoolStore::Options{.base = &base_,
                                                             .pool = &pools_.pool(),
@@ -37,11 +43,14 @@ class StoreOfRanks : public testing::TestWithParam<int> {
   static lora::Adapter adapter(int number) {
     return RankPools::adapter(static_cast<std::uint32_t>(number));
   }
+  void wait_for_job() {
+    monitor_.wait("the job is done", [this] { return done_; });
+    monitor_.change([this] { done_ = false; });
+  }
   AdapterStore::Done run(Task task, int number) {
     store_->begin(
         {.task = task, .spec = {.name = cat(number)}, .version = adapter(number).version});
-    monitor_.wait("the job is done", [this] { return done_; });
-    monitor_.change([this] { done_ = false; });
+    wait_for_job();
     return store_->take_done().value();
   }
   void place(int number) {
@@ -105,6 +114,80 @@ TEST_P(StoreOfRanks, IdleAdaptersAreNotInUse) {
   EXPECT_LT(store_->usage().free_pages, store_->usage().pages);
   const lora::Handle handle = store_->acquire("0", adapter(0).version);
   EXPECT_GT(store_->usage().pinned_pages, 0U);
+}
+
+// One name whose content is replaced, on devices with pages for both contents.
+class ReplacedOnRanks : public StoreOfRanks {
+ protected:
+  ReplacedOnRanks() : StoreOfRanks(64) {}
+
+  Result<void> replace(int number) {
+    std::optional<Result<void>> answer;
+    residency_.load({.name = "a", .path = cat(number)}, true,
+                    [&answer](Result<void> result) { answer = std::move(result); });
+    while (!answer) {
+      wait_for_job();
+      residency_.collect();
+    }
+    return *std::move(answer);
+  }
+  // The replacement fails on this rank alone.
+  void fail_to_replace(int number, int rank) {
+    pools_.device(rank).fail_after(0);
+    const Result<void> failed = replace(number);
+    pools_.device(rank).fail_after(std::numeric_limits<int>::max());
+    ASSERT_FALSE(failed.ok()) << "rank " << rank;
+    EXPECT_NE(failed.error().message().find("the script says so"), std::string::npos)
+        << failed.error().message();
+    pools_.check_invariants();
+  }
+  AdapterEntry& entry() { return *residency_.find("a"); }
+  Claim claim() {
+    AdapterEntry* const named = &entry();
+    Claim claim = residency_.claim(std::span(&named, 1)).value();
+    while (named->is<AdapterEntry::Loading>()) {
+      wait_for_job();
+      residency_.collect();
+    }
+    return claim;
+  }
+  // All ranks have this content.
+  void expect_content(int number) {
+    ASSERT_NE(entry().handle(), nullptr);
+    EXPECT_TRUE(pools_.hold(*entry().handle(), adapter(number))) << "adapter " << number;
+    EXPECT_EQ(entry().version, adapter(number).version);
+  }
+
+  Residency residency_{store_.get(), {}};
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, ReplacedOnRanks, testing::Values(1, 2, 3),
+                         [](const auto& ranks) { return cat("of", ranks.param); });
+
+TEST_P(ReplacedOnRanks, AFailureOnOneRankLeavesTheOldContentToRequestsThatCome) {
+  ASSERT_TRUE(replace(1).ok());
+  for (int faulty = 0; faulty < pools_.ranks(); ++faulty) {
+    fail_to_replace(2, faulty);
+    const Claim request = claim();
+    expect_content(1);
+  }
+  ASSERT_TRUE(replace(2).ok());
+  const Claim request = claim();
+  expect_content(2);
+}
+
+TEST_P(ReplacedOnRanks, AFailureOnOneRankLeavesTheOldContentToRequestsThatRun) {
+  ASSERT_TRUE(replace(1).ok());
+  const Claim request = claim();
+  for (int faulty = 0; faulty < pools_.ranks(); ++faulty) {
+    fail_to_replace(2, faulty);
+    expect_content(1);
+  }
+  ASSERT_TRUE(replace(2).ok());
+  while (entry().is<AdapterEntry::Loading>()) {
+    wait_for_job();
+    residency_.collect();
+  }
+  expect_content(2);
 }
 
 }  // namespace

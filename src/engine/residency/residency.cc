@@ -37,8 +37,6 @@ void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer
 }
 
 void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer) {
-  // What was held when memory ran out before it was settled.
-  loads_.drop_held(spec.name);
   const Result<void> begun = within_memory([&] {
     return try_load(
         {.task = Task::read, .spec = spec, .replace = replace, .hold = true, .answer = answer});
@@ -46,16 +44,14 @@ void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer
   if (!begun.ok()) answer_with(answer, begun.error());
 }
 
-void Residency::settle(std::string_view name, bool enters, const Answer& answer) {
-  std::optional<LoadJobs::Held> held = loads_.take_held(name);
-  if (!held) return answer_with(answer, Error(ErrorCode::internal, "an adapter that is not held"));
-  if (!enters) {
+bool Residency::settle(std::string_view name, bool enters) {
+  std::optional<LoadJobs::Read> held = loads_.take_held(name);
+  if (!held) return false;
+  if (enters)
+    enter(*std::move(held));
+  else
     return_to_old_content(name);
-    return answer({});
-  }
-  Result<void> entered = within_memory([&] { return enter(std::move(held->spec), held->done); });
-  if (!entered.ok()) return_to_old_content(name);
-  answer(std::move(entered));
+  return true;
 }
 
 Result<void> Residency::try_load(const LoadJobs::Job& job) {
@@ -131,19 +127,27 @@ Result<void> Residency::take_read(const LoadJobs::Job& job, AdapterStore::Done& 
     return_to_old_content(job.spec.name);
     return may;
   }
-  if (!job.hold) return enter(job.spec, done);
   sites_.include(done.sites);
-  loads_.hold(job, std::move(done));
+  const std::string& named = job.spec.version;
+  LoadJobs::Read read{.spec = job.spec,
+                      .done = {},
+                      .version_name = named.empty() ? lora::to_string(done.version) : named,
+                      .modules = done.sites.projections(),
+                      .entry = AdapterNames::make(job.spec.name),
+                      .is_new = job.is_new};
+  read.done = std::move(done);
+  if (job.hold)
+    loads_.hold(std::move(read));
+  else
+    enter(std::move(read));
   return {};
 }
 
-Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
-  // First what can fail.
-  sites_.include(done.sites);
-  std::vector<std::string_view> modules = done.sites.projections();
-  std::string version_name = spec.version.empty() ? lora::to_string(done.version) : spec.version;
+void Residency::enter(LoadJobs::Read read) {
+  AdapterSpec& spec = read.spec;
+  AdapterStore::Done& done = read.done;
   AdapterEntry* const known = entries_.find(spec.name);
-  AdapterEntry& entry = known != nullptr ? *known : entries_.add(spec.name);
+  AdapterEntry& entry = known != nullptr ? *known : entries_.add(std::move(read.entry));
   spec.expected_version.reset();
   const bool pinned = spec.pinned;
   const bool was_pinned = entry.spec.pinned;
@@ -152,18 +156,17 @@ Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   if (entry.version != done.version) entry.state = Absent();
   entry.spec = std::move(spec);
   entry.version = done.version;
-  entry.version_name = std::move(version_name);
+  entry.version_name = std::move(read.version_name);
   entry.broken = false;
   entry.pages = done.pages;
   entry.rank = done.rank;
-  entry.modules = std::move(modules);
+  entry.modules = std::move(read.modules);
   entry.exclusive = std::move(done.exclusive);
   join_pinned(entry);
   note(entry);
   if (pinned && !was_pinned) ++entry.claims;
   if (!pinned && was_pinned) drop_claim(entry);
   if (entry.claims > 0 && entry.is<Absent>()) place(entry);
-  return {};
 }
 
 void Residency::unload(std::string_view name, const Answer& answer) {

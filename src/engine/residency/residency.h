@@ -59,8 +59,9 @@ class Residency {
   void load(const AdapterSpec& spec, bool replace, const Answer& answer);
   // The same in two steps: answers when the adapter has been read and checked. No request can name
   // it, or the content that replaces another, until settle() lets it enter; or it is dropped.
+  // settle() takes no memory for that. False: no such adapter is held, as loads were given up.
   void hold(const AdapterSpec& spec, bool replace, const Answer& answer);
-  void settle(std::string_view name, bool enters, const Answer& answer);
+  bool settle(std::string_view name, bool enters);
   // Answers when no request names it any more.
   void unload(std::string_view name, const Answer& answer);
   // Answers all pending calls with this error.
@@ -128,7 +129,8 @@ class Residency {
   Result<void> may_enter(const AdapterSpec& spec, const AdapterStore::Done& done) const;
   // Takes the result of a read: lets the adapter enter, or holds it.
   Result<void> take_read(const LoadJobs::Job& job, AdapterStore::Done& done);
-  Result<void> enter(AdapterSpec spec, AdapterStore::Done& done);
+  // Does not allocate, but to place its bytes.
+  void enter(LoadJobs::Read read);
   // Requests that waited for new content get the old content, if it is there.
   void return_to_old_content(std::string_view name);
   // These return whether it became broken, or is readable again.

@@ -155,7 +155,7 @@ TEST(Residency, NamesAreLimitedThoseBeingLoadedIncluded) {
   residency.hold({.name = "b", .path = "b"}, false, [](const Result<void>& held) { held.value(); });
   residency.collect();
   EXPECT_FALSE(load("c")->value().ok());
-  residency.settle("b", true, [](const Result<void>& entered) { entered.value(); });
+  EXPECT_TRUE(residency.settle("b", true));
   EXPECT_FALSE(load("c")->value().ok());
   const auto replaced = load("a", true);
   residency.collect();

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable
 
 from attacker import Attacker
-from neighbours import TIMED, Neighbours, Times
+from neighbours import REQUESTS, TIMED, Neighbours, Times
 from processes import MEGABYTE, Launch, Server, Settings
 
 from server_process import WAIT_SECONDS, until
@@ -23,7 +23,7 @@ ATTACK_SECONDS = 400  # an attack that lasts longer hangs
 RIGHT_ANSWERS = 3  # of each neighbour after an attack
 # What the server counts as held, and gives back when requests have ended.
 HELD = ("motley_request_memory_bytes", "motley_http_body_bytes", "motley_sequences_running", "motley_sequences_waiting",
-        "motley_kv_pages_used", "motley_grammars_queued")
+        "motley_kv_pages_used", "motley_grammars_queued", "motley_push_memory_bytes")
 USED, LIMIT = "motley_request_memory_bytes", "motley_request_memory_limit_bytes"
 
 
@@ -144,6 +144,7 @@ class Match:
             attack.before(folder, launch, settings.timed)
         self.server, self.neighbours = Server(settings, launch, folder), None
         try:
+            self.files_before = self.server.held()["files"]
             self.neighbours = Neighbours(self.server.port, self.headers)
             self.prepare()
         except BaseException:
@@ -173,6 +174,9 @@ class Match:
         self.neighbours.ask("rest")
         try:
             until("the server's accounts to be empty", lambda: not left(), left)
+            # Neighbours keep their connections.
+            most = self.files_before + len(REQUESTS)
+            until(f"at most {most} open files", lambda: self.server.held()["files"] <= most, self.server.held)
         except AssertionError as error:
             verdict.fail(str(error))
         self.neighbours.ask("wake")

@@ -16,7 +16,8 @@ from server_process import WAIT_SECONDS, ServerProcess, until
 MEGABYTE = 1 << 20
 SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 PARENT_DIES = 1  # PR_SET_PDEATHSIG
-LIBC = ctypes.CDLL(None)
+NEW_MOUNTS, PRIVATE = 0x20000, 0x44000  # CLONE_NEWNS, MS_REC | MS_PRIVATE
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
@@ -71,6 +72,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def mount_disk(folder: Path, size: int) -> None:
+    """A disk that this process and its children see."""
+    if LIBC.unshare(NEW_MOUNTS) or LIBC.mount(None, b"/", None, PRIVATE, None) or \
+            LIBC.mount(b"small", str(folder).encode(), b"tmpfs", 0, f"size={size}".encode()):
+        raise OSError(ctypes.get_errno(), "a small disk could not be mounted")
+
+
 @dataclass
 class Launch:
     """How a server is started for an attack."""
@@ -80,6 +88,7 @@ class Launch:
     log_pipe: bool = False  # standard error is a pipe that is read when the attack reads it
     adapters: tuple = ("cynic", "jargon")
     extra: dict = field(default_factory=dict)  # an option's value that depends on the scratch folder
+    small_disk: tuple = ()  # (folder, bytes): a disk of its own for the server alone, which ends with it
 
 
 class Server(ServerProcess):
@@ -99,6 +108,8 @@ class Server(ServerProcess):
         def prepare():
             LIBC.prctl(PARENT_DIES, signal.SIGKILL)
             os.sched_setaffinity(0, settings.processors)
+            if launch.small_disk:
+                mount_disk(*launch.small_disk)
             if launch.memory_limit:
                 resource.setrlimit(resource.RLIMIT_AS, (launch.memory_limit, launch.memory_limit))
 

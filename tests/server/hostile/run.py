@@ -26,13 +26,14 @@ import attacks_bodies  # noqa: E402
 import attacks_files  # noqa: E402
 import attacks_grammars  # noqa: E402
 import attacks_memory  # noqa: E402
+import attacks_trainers  # noqa: E402
 import attacks_transport  # noqa: E402
 import timed  # noqa: E402
 from harness import TIMES_HEADER, Judgement, print_verdict, run_attack  # noqa: E402
 from processes import Settings  # noqa: E402
 
 ATTACKS = [*attacks_grammars.ATTACKS, *attacks_bodies.ATTACKS, *attacks_transport.ATTACKS,
-           *attacks_files.ATTACKS, *attacks_memory.ATTACKS, *attacks_addresses.ATTACKS]
+           *attacks_files.ATTACKS, *attacks_memory.ATTACKS, *attacks_addresses.ATTACKS, *attacks_trainers.ATTACKS]
 
 
 def chosen(options, settings: Settings) -> list:
