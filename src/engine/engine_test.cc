@@ -15,29 +15,6 @@
 namespace motley::engine::test {
 namespace {
 
-// Records events, and lets another thread wait for the end or for a number of tokens.
-class WaitingSink final : public EventSink {
- public:
-  explicit WaitingSink(int choices = 1) : memory_(choices) {}
-
-  void take(Event event) override {
-    monitor_.change([&] { memory_.take(std::move(event)); });
-  }
-
-  const MemorySink& wait() const {
-    monitor_.wait("the request ends", [this] { return memory_.closed(); });
-    return memory_;
-  }
-  void wait_for_tokens(std::size_t count) const {
-    monitor_.wait("the request has its first tokens",
-                  [&] { return memory_.closed() || memory_.tokens[0].size() >= count; });
-  }
-
- private:
-  motley::test::Monitor monitor_;
-  MemorySink memory_;
-};
-
 // Samplers of prompts that begin with 96 are ready only when the test releases them.
 class SlowSamplers final : public FakeSamplers {
  public:

@@ -20,34 +20,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A request's events, which a test waits for.
-class PauseSink final : public EventSink {
- public:
-  explicit PauseSink(int choices = 1) : memory_(choices) {}
-
-  void take(Event event) override {
-    monitor_.change([&] { memory_.take(std::move(event)); });
-  }
-  const MemorySink& end() const {
-    monitor_.wait("the request ends", [this] { return memory_.closed(); });
-    return memory_;
-  }
-  void wait_for_tokens(std::size_t count) const {
-    monitor_.wait("the request has tokens",
-                  [&] { return memory_.closed() || memory_.tokens[0].size() >= count; });
-  }
-  bool closed() const {
-    return monitor_.look([this] { return memory_.closed(); });
-  }
-  std::size_t tokens() const {
-    return monitor_.look([this] { return memory_.tokens[0].size(); });
-  }
-
- private:
-  motley::test::Monitor monitor_;
-  MemorySink memory_;
-};
-
 // Steps wait while they are held, and fail from when a test says so.
 class PausableExecutor final : public FakeExecutor {
  public:
@@ -155,8 +127,9 @@ ErrorCode code_of(const Result<void>& result) {
   return result.ok() ? ErrorCode::internal : result.error().code();
 }
 
-std::shared_ptr<PauseSink> submit(Engine& engine, const Request& request, RequestId* id = nullptr) {
-  auto sink = std::make_shared<PauseSink>(request.choices);
+std::shared_ptr<WaitingSink> submit(Engine& engine, const Request& request,
+                                    RequestId* id = nullptr) {
+  auto sink = std::make_shared<WaitingSink>(request.choices);
   const RequestId given = engine.submit(request, sink).value();
   if (id != nullptr) *id = given;
   return sink;
@@ -165,7 +138,7 @@ std::shared_ptr<PauseSink> submit(Engine& engine, const Request& request, Reques
 // Long enough to be in the middle when a test looks.
 Request long_request() { return {.tokens = prompt(5), .max_tokens = 200}; }
 // Has its first tokens, and is in a step that waits for release().
-std::shared_ptr<PauseSink> begin_long(PauseWorld& world) {
+std::shared_ptr<WaitingSink> begin_long(PauseWorld& world) {
   world.executor.allow(3);
   auto sink = submit(*world.engine, long_request());
   sink->wait_for_tokens(2);
@@ -187,13 +160,13 @@ TEST(PausedEngine, AbortAnswersWhenAllHaveEndedAndRefusesNewOnesUntilResume) {
   const auto running = begin_long(world);
   EXPECT_TRUE(pause_in_step(world, PauseMode::abort).ok());
   ASSERT_TRUE(running->closed());
-  EXPECT_EQ(running->end().reasons[0], FinishReason::aborted);
+  EXPECT_EQ(running->wait().reasons[0], FinishReason::aborted);
   EXPECT_GE(running->tokens(), 3);
   EXPECT_LT(running->tokens(), 200);
   EXPECT_TRUE(engine.paused().all());
   EXPECT_EQ(engine.stats().running, 0);
   EXPECT_EQ(engine.stats().kv_pages_cached, 0);
-  const auto refused = engine.submit(long_request(), std::make_shared<PauseSink>());
+  const auto refused = engine.submit(long_request(), std::make_shared<WaitingSink>());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::unavailable);
   EXPECT_NE(refused.error().message().find("paused"), std::string::npos);
@@ -203,7 +176,7 @@ TEST(PausedEngine, AbortAnswersWhenAllHaveEndedAndRefusesNewOnesUntilResume) {
   EXPECT_TRUE(resume(engine).ok());
   EXPECT_FALSE(engine.paused().all());
   const Request next{.tokens = prompt(9), .max_tokens = 4};
-  EXPECT_EQ(submit(engine, next)->end().tokens[0], world.expected(next));
+  EXPECT_EQ(submit(engine, next)->wait().tokens[0], world.expected(next));
 }
 
 TEST(PausedEngine, WaitAnswersWhenAllHaveRunToTheirEnd) {
@@ -214,12 +187,12 @@ TEST(PausedEngine, WaitAnswersWhenAllHaveRunToTheirEnd) {
   const auto running = submit(engine, request);
   Answered answer;
   engine.pause({.mode = PauseMode::wait, .clears_cache = false}, answer.done());
-  EXPECT_FALSE(engine.submit(request, std::make_shared<PauseSink>()).ok());
+  EXPECT_FALSE(engine.submit(request, std::make_shared<WaitingSink>()).ok());
   EXPECT_FALSE(answer.has_come());
   world.executor.release();
   EXPECT_TRUE(answer.get().ok());
   ASSERT_TRUE(running->closed());
-  EXPECT_EQ(running->end().tokens[0], world.expected(request));
+  EXPECT_EQ(running->wait().tokens[0], world.expected(request));
   EXPECT_GT(engine.stats().kv_pages_cached, 0);
   EXPECT_TRUE(pause(engine, PauseMode::wait).ok());
   EXPECT_EQ(engine.stats().kv_pages_cached, 0);
@@ -240,7 +213,7 @@ TEST(PausedEngine, ARequestWhoseSamplerIsPreparedIsWaitedForOrAborted) {
     world.samplers.hand_out();
     EXPECT_TRUE(answer.get().ok());
     ASSERT_TRUE(late->closed());
-    EXPECT_EQ(late->end().reasons[0],
+    EXPECT_EQ(late->wait().reasons[0],
               mode == PauseMode::wait ? FinishReason::length : FinishReason::aborted);
   }
 }
@@ -263,8 +236,8 @@ TEST(PausedEngine, KeptRequestsGoOnAndQueuedOnesBegin) {
   EXPECT_EQ(engine.stats().running, 1);
   EXPECT_EQ(engine.stats().waiting, 1);
   EXPECT_TRUE(resume(engine).ok());
-  EXPECT_EQ(running->end().tokens[0], world.expected(long_request()));
-  EXPECT_EQ(queued->end().tokens[0], world.expected(adapted));
+  EXPECT_EQ(running->wait().tokens[0], world.expected(long_request()));
+  EXPECT_EQ(queued->wait().tokens[0], world.expected(adapted));
 }
 
 TEST(PausedEngine, AnAdaptersPauseLeavesTheOthersAlone) {
@@ -278,12 +251,12 @@ TEST(PausedEngine, AnAdaptersPauseLeavesTheOthersAlone) {
   EXPECT_THAT(engine.paused().adapters(), ElementsAre("a"));
   const Request adapted{.tokens = prompt(4), .adapters = {{"a", 1}}, .max_tokens = 4};
   const auto kept = submit(engine, adapted);
-  EXPECT_EQ(submit(engine, long_request())->end().tokens[0], world.expected(long_request()));
+  EXPECT_EQ(submit(engine, long_request())->wait().tokens[0], world.expected(long_request()));
   EXPECT_FALSE(kept->closed());
   EXPECT_TRUE(resume(engine).ok());
   EXPECT_THAT(engine.paused().adapters(), ElementsAre("a"));
   EXPECT_TRUE(resume(engine, "a").ok());
-  EXPECT_EQ(kept->end().tokens[0], world.expected(adapted));
+  EXPECT_EQ(kept->wait().tokens[0], world.expected(adapted));
   EXPECT_THAT(engine.paused().adapters(), IsEmpty());
 }
 
@@ -304,7 +277,7 @@ TEST(PausedEngine, AResumeOrAKeepBreaksOffAWait) {
   EXPECT_EQ(code_of(first.get()), ErrorCode::conflict);
   EXPECT_EQ(code_of(second.get()), ErrorCode::conflict);
   EXPECT_TRUE(resumed.get().ok());
-  EXPECT_EQ(running->end().tokens[0], world.expected(long_request()));
+  EXPECT_EQ(running->wait().tokens[0], world.expected(long_request()));
 }
 
 TEST(PausedEngine, ShutsDownWithKeptRequestsRunToTheirEnd) {
@@ -314,8 +287,8 @@ TEST(PausedEngine, ShutsDownWithKeptRequestsRunToTheirEnd) {
   const auto queued = submit(*world.engine, {.tokens = prompt(3), .max_tokens = 2});
   world.engine->shutdown(Engine::Drain::finish);
   ASSERT_TRUE(running->closed() && queued->closed());
-  EXPECT_EQ(running->end().tokens[0], world.expected(long_request()));
-  EXPECT_EQ(queued->end().reasons[0], FinishReason::length);
+  EXPECT_EQ(running->wait().tokens[0], world.expected(long_request()));
+  EXPECT_EQ(queued->wait().reasons[0], FinishReason::length);
   EXPECT_EQ(code_of(pause(*world.engine, PauseMode::keep)), ErrorCode::unavailable);
 }
 
@@ -325,7 +298,7 @@ TEST(PausedEngine, ShutsDownWithKeptRequestsCancelled) {
   ASSERT_TRUE(pause_in_step(world, PauseMode::keep).ok());
   world.engine->shutdown(Engine::Drain::cancel);
   ASSERT_TRUE(running->closed());
-  EXPECT_EQ(running->end().reasons[0], FinishReason::cancelled);
+  EXPECT_EQ(running->wait().reasons[0], FinishReason::cancelled);
 }
 
 TEST(PausedEngine, AFailedDeviceAnswersTheWait) {
@@ -337,7 +310,7 @@ TEST(PausedEngine, AFailedDeviceAnswersTheWait) {
   world.executor.fails = true;
   world.executor.release();
   EXPECT_FALSE(answer.get().ok());
-  EXPECT_TRUE(running->end().error);
+  EXPECT_TRUE(running->wait().error);
 }
 
 TEST(PausedEngine, AbortEndsOneRequestAlsoBeforeItHasASampler) {
@@ -349,26 +322,26 @@ TEST(PausedEngine, AbortEndsOneRequestAlsoBeforeItHasASampler) {
   const auto other = submit(*world.engine, long_request());
   world.engine->abort(id);
   world.executor.release();
-  EXPECT_EQ(running->end().reasons[0], FinishReason::aborted);
-  EXPECT_EQ(other->end().reasons[0], FinishReason::length);
+  EXPECT_EQ(running->wait().reasons[0], FinishReason::aborted);
+  EXPECT_EQ(other->wait().reasons[0], FinishReason::length);
   world.engine->abort(id);
   const auto late = submit(*world.engine, late_request(), &id);
   world.engine->abort(id);
   world.samplers.hand_out();
   EXPECT_FALSE(world.samplers.abandoned);
-  EXPECT_EQ(late->end().reasons[0], FinishReason::aborted);
+  EXPECT_EQ(late->wait().reasons[0], FinishReason::aborted);
 }
 
 TEST(PausedEngine, AResetOfTheCacheIsAnsweredInAPauseToo) {
   PauseWorld world;
   Engine& engine = *world.engine;
   const Request request{.tokens = prompt(30), .max_tokens = 2};
-  submit(engine, request)->end();
-  EXPECT_EQ(submit(engine, request)->end().usage->cached_tokens, 28);
+  submit(engine, request)->wait();
+  EXPECT_EQ(submit(engine, request)->wait().usage->cached_tokens, 28);
   Answered answer;
   engine.reset_prefix_cache(true, answer.done());
   EXPECT_TRUE(answer.get().ok());
-  EXPECT_EQ(submit(engine, request)->end().usage->cached_tokens, 0);
+  EXPECT_EQ(submit(engine, request)->wait().usage->cached_tokens, 0);
   ASSERT_TRUE(pause(engine, PauseMode::keep).ok());
   Answered paused;
   engine.reset_prefix_cache(false, paused.done());
@@ -380,9 +353,9 @@ class PausedReplicas : public testing::Test {
   PausedReplicas() : engine_({worlds_[0].engine.get(), worlds_[1].engine.get()}) {}
 
   // In both replicas, in steps that wait for the release.
-  std::vector<std::shared_ptr<PauseSink>> begin_four() {
+  std::vector<std::shared_ptr<WaitingSink>> begin_four() {
     for (PauseWorld& each : worlds_) each.executor.allow(3);
-    std::vector<std::shared_ptr<PauseSink>> begun;
+    std::vector<std::shared_ptr<WaitingSink>> begun;
     for (int i = 0; i < 4; ++i) begun.push_back(submit(engine_, long_request()));
     return begun;
   }
@@ -404,7 +377,7 @@ TEST_F(PausedReplicas, PauseAndResumeTogether) {
   EXPECT_EQ(worlds_[0].engine->status({}).sequences, 2);
   EXPECT_EQ(worlds_[1].engine->status({}).sequences, 2);
   const std::int64_t steps = worlds_[0].executor.steps + worlds_[1].executor.steps;
-  std::vector<std::shared_ptr<PauseSink>> queued;
+  std::vector<std::shared_ptr<WaitingSink>> queued;
   for (int i = 0; i < 4; ++i) queued.push_back(submit(engine_, long_request()));
   ASSERT_TRUE(pause(engine_, PauseMode::keep).ok());
   EXPECT_EQ(worlds_[0].executor.steps + worlds_[1].executor.steps, steps);
@@ -412,7 +385,7 @@ TEST_F(PausedReplicas, PauseAndResumeTogether) {
   EXPECT_FALSE(engine_.paused().all());
   queued.insert(queued.end(), running.begin(), running.end());
   for (const auto& each : queued)
-    EXPECT_EQ(each->end().tokens[0], worlds_[0].expected(long_request()));
+    EXPECT_EQ(each->wait().tokens[0], worlds_[0].expected(long_request()));
 }
 
 TEST_F(PausedReplicas, AbortEndsTheRequestsOfAll) {
@@ -421,12 +394,12 @@ TEST_F(PausedReplicas, AbortEndsTheRequestsOfAll) {
   const auto one = submit(engine_, long_request(), &id);
   engine_.abort(id);
   ASSERT_TRUE(pause_in_steps(PauseMode::abort).ok());
-  EXPECT_EQ(one->end().reasons[0], FinishReason::aborted);
+  EXPECT_EQ(one->wait().reasons[0], FinishReason::aborted);
   for (const auto& each : running) {
     ASSERT_TRUE(each->closed());
-    EXPECT_EQ(each->end().reasons[0], FinishReason::aborted);
+    EXPECT_EQ(each->wait().reasons[0], FinishReason::aborted);
   }
-  EXPECT_FALSE(engine_.submit(long_request(), std::make_shared<PauseSink>()).ok());
+  EXPECT_FALSE(engine_.submit(long_request(), std::make_shared<WaitingSink>()).ok());
 }
 
 TEST_F(PausedReplicas, AnAdapterMustBeThereInAll) {
@@ -436,7 +409,7 @@ TEST_F(PausedReplicas, AnAdapterMustBeThereInAll) {
   EXPECT_TRUE(pause(engine_, PauseMode::wait, "a").ok());
   EXPECT_THAT(engine_.paused().adapters(), ElementsAre("a"));
   EXPECT_FALSE(
-      engine_.submit({.tokens = prompt(3), .adapters = {{"a", 1}}}, std::make_shared<PauseSink>())
+      engine_.submit({.tokens = prompt(3), .adapters = {{"a", 1}}}, std::make_shared<WaitingSink>())
           .ok());
   EXPECT_TRUE(load(engine_, "a", true).ok());
   EXPECT_TRUE(resume(engine_, "a").ok());
@@ -446,8 +419,8 @@ TEST_F(PausedReplicas, ALostReplicaDoesNotHoldUpTheOthers) {
   worlds_[0].executor.fails = true;
   const auto failed = submit(engine_, long_request());
   const auto other = submit(engine_, long_request());
-  failed->end();
-  other->end();
+  failed->wait();
+  other->wait();
   ASSERT_EQ(engine_.lost_replicas().size(), 1);
   EXPECT_TRUE(pause(engine_, PauseMode::abort).ok());
   EXPECT_TRUE(engine_.paused().all());
@@ -462,7 +435,7 @@ TEST_F(PausedReplicas, ShutDownWithKeptRequestsRunToTheirEnd) {
   ASSERT_TRUE(pause_in_steps(PauseMode::keep).ok());
   engine_.shutdown(Engine::Drain::finish);
   for (const auto& each : running)
-    EXPECT_EQ(each->end().tokens[0], worlds_[0].expected(long_request()));
+    EXPECT_EQ(each->wait().tokens[0], worlds_[0].expected(long_request()));
   EXPECT_FALSE(pause(engine_, PauseMode::keep).ok());
 }
 

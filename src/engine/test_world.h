@@ -20,12 +20,13 @@
 #include "engine/execution/executor.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/scheduling/scheduler.h"
+#include "engine/test_sinks.h"
 #include "kernels/sampling.h"
 #include "lora/pages/pool.h"
 #include "tensor/device/cpu_device.h"
 
-// Fixtures for scheduling tests: a clock that is set, an executor without a model, a store that
-// runs its jobs on request, and sinks that record events.
+// Fixtures for scheduling tests: a clock that is set, an executor without a model, and a
+// store that runs its jobs on request.
 namespace motley::engine::test {
 
 using motley::test::ScriptedClock;
@@ -62,7 +63,6 @@ inline std::int32_t drawn(std::uint64_t hash, int choice, std::int64_t draws,
 }
 // The experts of a token after which this is the hash.
 inline constexpr RoutedExpertsSizes fake_routing{.layers = 3, .top_k = 2, .experts = 200};
-inline constexpr std::size_t routed_bytes = 6;  // of a token
 inline std::int32_t routed_id(std::uint64_t hash, int layer, int at) {
   return static_cast<std::int32_t>(
       stir(stir(hash, static_cast<std::uint32_t>(layer)), static_cast<std::uint32_t>(at)) % 200);
@@ -516,80 +516,6 @@ class FakeStore final : public AdapterStore {
   std::list<std::pair<Job, Done>> jobs_;
   std::list<std::pair<Job, Done>> done_;
   std::function<void()> wake_;
-};
-
-class MemorySink final : public EventSink {
- public:
-  explicit MemorySink(int choices = 1)
-      : tokens(static_cast<std::size_t>(choices)), routed(tokens.size()) {
-    reasons.resize(tokens.size());
-  }
-
-  void take(Event event) override {
-    MOTLEY_CHECK(!closed(), "nothing follows the last event");
-    std::visit([this](auto& each) { keep(each); }, event);
-  }
-  bool closed() const { return usage || error; }
-
-  struct Version {
-    std::string version = {};
-    std::size_t tokens_before = 0;  // of all choices
-  };
-
-  std::optional<StartEvent> start;
-  std::vector<Version> versions;
-  std::vector<std::vector<std::int32_t>> tokens;
-  std::vector<float> logprobs;
-  std::int64_t first_scored = 0;            // token of the prompt
-  std::vector<float> scores;                // of prompt tokens from there on
-  std::vector<float> named;                 // of the tokens that are named for these
-  std::optional<std::int64_t> routed_from;  // the first position with experts
-  std::vector<std::uint8_t> routed_prompt;
-  std::vector<std::vector<std::uint8_t>> routed;  // by choice
-  std::vector<std::optional<FinishReason>> reasons;
-  std::optional<Usage> usage;
-  std::optional<Error> error;
-
- private:
-  void keep(const StartEvent& event) {
-    MOTLEY_CHECK(!start, "a request starts once");
-    start = event;
-    versions.push_back({.version = event.adapter_version});
-  }
-  void keep(const VersionEvent& event) {
-    MOTLEY_CHECK(start && event.adapter_version != versions.back().version, "a version changes");
-    std::size_t so_far = 0;
-    for (const auto& each : tokens) so_far += each.size();
-    versions.push_back({.version = event.adapter_version, .tokens_before = so_far});
-  }
-  void keep(const PromptEvent& event) {
-    if (scores.empty()) first_scored = event.first;
-    MOTLEY_CHECK(event.first == first_scored + std::ssize(scores),
-                 "pieces of a prompt come in order");
-    scores.insert(scores.end(), event.logprobs.begin(), event.logprobs.end());
-    named.insert(named.end(), event.named.begin(), event.named.end());
-  }
-  void keep(const RoutedExpertsEvent& event) {
-    std::vector<std::uint8_t>& ids =
-        event.choice ? routed[static_cast<std::size_t>(*event.choice)] : routed_prompt;
-    const std::size_t before = routed_prompt.size() + (event.choice ? ids.size() : 0);
-    if (!routed_from) routed_from = event.first;
-    MOTLEY_CHECK(event.first == *routed_from + static_cast<std::int64_t>(before / routed_bytes),
-                 "experts come in order, each once");
-    ids.insert(ids.end(), event.ids.begin(), event.ids.end());
-  }
-  void keep(const TokenEvent& event) {
-    MOTLEY_CHECK(!reasons[static_cast<std::size_t>(event.choice)], "no token behind the end");
-    tokens[static_cast<std::size_t>(event.choice)].push_back(event.id);
-    logprobs.push_back(event.logprob);
-  }
-  void keep(const ChoiceEvent& event) {
-    auto& reason = reasons[static_cast<std::size_t>(event.choice)];
-    MOTLEY_CHECK(!reason, "a choice finishes once");
-    reason = event.reason;
-  }
-  void keep(const Usage& all) { usage = all; }
-  void keep(Error& why) { error = std::move(why); }
 };
 
 struct WorldOptions {

@@ -17,24 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Lets a test wait for the end.
-class AwaitedSink final : public EventSink {
- public:
-  void take(Event event) override {
-    memory_.take(std::move(event));
-    if (memory_.closed()) closed_.set_value();
-  }
-  const MemorySink& wait() {
-    if (ended_.valid()) motley::test::get(ended_, "the request ends");
-    return memory_;
-  }
-
- private:
-  MemorySink memory_;
-  std::promise<void> closed_;
-  std::future<void> ended_ = closed_.get_future();
-};
-
 // Its steps fail, or wait, from when a test says so.
 class FaultyExecutor final : public FakeExecutor {
  public:
@@ -116,9 +98,9 @@ class ReplicatedEngineTest : public testing::Test {
     return names;
   }
 
-  static std::shared_ptr<AwaitedSink> submit(Engine& engine, const Request& request,
+  static std::shared_ptr<WaitingSink> submit(Engine& engine, const Request& request,
                                              RequestId* id = nullptr) {
-    auto sink = std::make_shared<AwaitedSink>();
+    auto sink = std::make_shared<WaitingSink>();
     const auto accepted = engine.submit(request, sink);
     EXPECT_TRUE(accepted.ok()) << (accepted.ok() ? "" : accepted.error().message());
     if (!accepted.ok()) return nullptr;
@@ -126,7 +108,7 @@ class ReplicatedEngineTest : public testing::Test {
     return sink;
   }
   static Error refusal(Engine& engine, const Request& request) {
-    const auto accepted = engine.submit(request, std::make_shared<AwaitedSink>());
+    const auto accepted = engine.submit(request, std::make_shared<WaitingSink>());
     if (accepted.ok()) return Error(ErrorCode::internal, "accepted");
     return accepted.error();
   }
@@ -157,7 +139,7 @@ TEST_F(ReplicatedEngineTest, GivesTheAnswersOfOneEngineFromAll) {
   put("b", 2);
   ASSERT_TRUE(load("a").ok());
   ASSERT_TRUE(load("b").ok());
-  std::vector<std::pair<Request, std::shared_ptr<AwaitedSink>>> asked;
+  std::vector<std::pair<Request, std::shared_ptr<WaitingSink>>> asked;
   for (int i = 0; i < 60; ++i) {
     Request request{.tokens = prompt(5 + i % 20, i), .max_tokens = 6};
     if (i % 3 > 0) request.adapters = {{i % 3 == 1 ? "a" : "b", 1}};
@@ -285,7 +267,7 @@ TEST_F(ReplicatedEngineTest, AFailedDeviceIsThatReplicasAlone) {
   for (const auto& world : worlds_) world->executor.hold();
   worlds_[0]->executor.fails = true;
   const Request request{.tokens = prompt(7), .max_tokens = 5};
-  std::vector<std::shared_ptr<AwaitedSink>> sinks;
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
   for (int i = 0; i < 8; ++i) sinks.push_back(submit(*engine_, request));
   for (const auto& world : worlds_) world->executor.release();
   int failed = 0;
@@ -335,7 +317,7 @@ TEST_F(ReplicatedEngineTest, ALoadEndsWithoutAReplicaThatIsLostMeanwhile) {
 
 TEST_F(ReplicatedEngineTest, CancelsWhereTheRequestRuns) {
   make(2);
-  std::vector<std::shared_ptr<AwaitedSink>> sinks;
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
   std::vector<RequestId> ids(4);
   for (const auto& world : worlds_) world->executor.hold();
   for (RequestId& id : ids)
@@ -357,7 +339,7 @@ TEST_F(ReplicatedEngineTest, RefusesWhenAllQueuesAreFull) {
   make(2, options, 1);
   for (const auto& world : worlds_) world->executor.hold();
   const Request request{.tokens = prompt(5), .max_tokens = 3};
-  std::vector<std::shared_ptr<AwaitedSink>> sinks;
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
   for (int i = 0; i < 4; ++i) sinks.push_back(submit(*engine_, request));
   EXPECT_EQ(refusal(*engine_, request).code(), ErrorCode::busy);
   EXPECT_EQ(engine_->stats().refused_queue, 1);

@@ -62,6 +62,11 @@ Executor::Limits with_states(Executor::Limits limits) {
   return limits;
 }
 
+// With the adapter that is replaced.
+struct WorldOfA : World {
+  explicit WorldOfA(const WorldOptions& options) : World(options) { add_adapter("a", 1, 1); }
+};
+
 class Replacement : public testing::TestWithParam<bool> {
  protected:
   static WorldOptions options(std::int64_t rows = 64, std::int64_t pages = 128) {
@@ -76,8 +81,7 @@ INSTANTIATE_TEST_SUITE_P(WithAndWithoutStates, Replacement, testing::Bool(),
                          [](const auto& each) { return each.param ? "states" : "pages"; });
 
 TEST_P(Replacement, EndsWithWhatItBeganWith) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   const Request request = ask_a(9, 30);
   const auto sink = world.submit(request);
   const std::vector<std::int32_t> whole = world.expected(request);
@@ -89,8 +93,7 @@ TEST_P(Replacement, EndsWithWhatItBeganWith) {
 }
 
 TEST_P(Replacement, SwitchesBetweenTwoTokens) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   const Request request = ask_a(9, 30);
   const Key before = world.key_of(request.adapters);
   const auto sink = world.submit(request);
@@ -107,8 +110,7 @@ TEST_P(Replacement, SwitchesBetweenTwoTokens) {
 }
 
 TEST_P(Replacement, SwitchesTwice) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   const auto sink = world.submit(ask_a(9, 30));
   world.run(8);
   world.replace_adapter("a", 1, 2, true);
@@ -121,8 +123,7 @@ TEST_P(Replacement, SwitchesTwice) {
 }
 
 TEST_P(Replacement, SwitchesInTheMiddleOfAPrompt) {
-  World world(options(16));
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options(16));
   const Request request = ask_a(50, 6);
   const Key before = world.key_of(request.adapters);
   const auto sink = world.submit(request);
@@ -138,8 +139,7 @@ TEST_P(Replacement, SwitchesInTheMiddleOfAPrompt) {
 }
 
 TEST_P(Replacement, SwitchesAllChoicesAtOnce) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   Request request = ask_a(9, 20);
   request.choices = 3;
   const Key before = world.key_of(request.adapters);
@@ -155,8 +155,7 @@ TEST_P(Replacement, SwitchesAllChoicesAtOnce) {
 }
 
 TEST_P(Replacement, LeavesNothingOfTwoContentsToBeFound) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   const Request request = ask_a(9, 30);
   const auto sink = world.submit(request);
   world.run(8);
@@ -174,8 +173,7 @@ TEST_P(Replacement, LeavesNothingOfTwoContentsToBeFound) {
 
 // What was preempted computes all again, with the new content alone, so that others may find it.
 TEST_P(Replacement, SwitchesWhatWasPreempted) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   const Request request = ask_a(9, 30);
   const Key before = world.key_of(request.adapters);
   const auto sink = world.submit(request);
@@ -200,8 +198,7 @@ TEST_P(Replacement, SwitchesWhatWasPreempted) {
 
 // Of two adapters only the one switches that was replaced so.
 TEST_P(Replacement, SwitchesOneOfTwoAdapters) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   world.add_adapter("b", 1, 5);
   Request request = ask_a(9, 30);
   request.adapters = {{"a"}, {"b", 0.5F}};
@@ -240,8 +237,7 @@ TEST_P(Replacement, GoesOnWithTheOldWhereTheNewDoesNotFit) {
 }
 
 TEST_P(Replacement, SwitchesWhatStandsStillInAPause) {
-  World world(options());
-  world.add_adapter("a", 1, 1);
+  WorldOfA world(options());
   const Request request = ask_a(9, 30);
   const Key before = world.key_of(request.adapters);
   const auto sink = world.submit(request);
