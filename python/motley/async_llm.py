@@ -13,7 +13,7 @@ from .adapters import AdapterSource, adapter_body, is_path
 from .address import Address
 from .answers import read_answer, read_choice, read_score
 from .client import Client, adapter_path
-from .errors import MotleyError
+from .errors import MotleyError, StartError
 from .in_order import in_order
 from .prompts import (Adapter, Conversation, Prompt, ReadPrompt, adapter_fields, one_each, read_conversations, read_prompt,
                       read_prompts)
@@ -23,6 +23,7 @@ from .server_process import ServerProcess
 
 GENERATE = "/inference/v1/generate"
 CHAT = "/v1/chat/completions"
+LOOK_SECONDS = 0.02  # between two looks whether a server is ready
 
 
 class AsyncLLM:
@@ -74,14 +75,27 @@ class AsyncLLM:
 
     async def _start(self) -> None:
         if self._server is not None:
-            await asyncio.to_thread(self._server.wait_until_ready)
+            await self._until_ready(self._server)
         for name, source in self._pushed.items():
             if is_path(source):
                 await self._load(name, source)
             else:
                 await self._push(name, adapter_body(source))
 
+    async def _until_ready(self, server: ServerProcess) -> None:
+        """Until the model is loaded. If it can't be, the error has the server's words."""
+        while True:
+            ended = await asyncio.to_thread(server.describe_end)
+            if ended is not None:
+                raise StartError(ended)
+            with contextlib.suppress(MotleyError):  # it does not listen yet, or loads the model
+                await self._client.get("/readyz")
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
     async def close(self) -> None:
+        if self._started is not None:
+            self._started.cancel()
         self._client.close()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
@@ -173,7 +187,7 @@ class AsyncLLM:
         try:
             return await in_order(calls, self._connections)
         except MotleyError as error:
-            ended = None if self._server is None else self._server.describe_end()
+            ended = None if self._server is None else await asyncio.to_thread(self._server.describe_end)
             if ended is None:
                 raise
             raise MotleyError(ended) from error

@@ -56,7 +56,7 @@ def socket_folder() -> str:
 
 
 class ServerProcess:
-    """Starts at once; `wait_until_ready()` before the first request.
+    """Starts at once; when it answers is for its clients to find out.
 
     It ends with `close()`, with the garbage collection of this object, and with this process, however that ends: the server
     watches the pipe of which this process holds the other end.
@@ -72,8 +72,8 @@ class ServerProcess:
         self.url = f"unix:{folder}/socket"
         command += ["--listen", self.url, "--end-with-stdin", *option_words(options)]
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                             text=True, errors="replace", start_new_session=True)
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                             encoding="utf-8", errors="replace", start_new_session=True)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise StartError(f"can't start {command[0]}: {error.strerror}") from error
@@ -86,25 +86,16 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def wait_until_ready(self) -> None:
-        """Blocks until the model is loaded. If it can't be, the error has the server's words."""
-        assert self._process.stdout is not None
-        if self._process.stdout.readline():
-            return
-        status = self._process.wait()
-        self._reader.join()
-        said = [line for line in self._lines if line.startswith("motley: ")]
-        words = said[-1].removeprefix("motley: ").strip() if said else "".join(self._lines)[-2000:]
-        self.close()
-        raise StartError(words or f"the server ended with status {status}")
-
     def describe_end(self) -> str | None:
-        """Why the server has ended; None: it has not."""
+        """Why the server has ended, in its words; None: it has not."""
         status = self._process.poll()
         if status is None:
             return None
+        self._reader.join(LOG_SECONDS)
         said = [line for line in self._lines if line.startswith("motley: ")]
-        return f"the server has ended with status {status}" + (f": {said[-1].strip()}" if said else "")
+        if said:
+            return said[-1].removeprefix("motley: ").strip()
+        return f"the server has ended with status {status}\n{''.join(self._lines)[-2000:]}".strip()
 
     def close(self) -> None:
         self._end()
@@ -128,7 +119,6 @@ def _end(owner: int, process: subprocess.Popen[str], reader: threading.Thread, f
         process.kill()
         process.wait()
     reader.join(LOG_SECONDS)
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
+    if process.stdin is not None:
+        process.stdin.close()
     shutil.rmtree(folder, ignore_errors=True)

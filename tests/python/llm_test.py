@@ -234,11 +234,12 @@ class Starts(unittest.TestCase):
                 motley.LLM(url=socket).generate("a")
 
     def test_the_log_can_be_read(self):
-        with tempfile.TemporaryFile("w+") as log:
-            with motley.LLM(MODEL, log=log, **OPTIONS) as llm:
-                llm.generate("a", GREEDY)
-            log.seek(0)
-            self.assertIn("start.ready", log.read())
+        for options, words in (({}, " start.ready "), ({"log_format": "json"}, '"event":"start.ready"')):
+            with tempfile.TemporaryFile("w+") as log:
+                with motley.LLM(MODEL, log=log, **OPTIONS, **options) as llm:
+                    llm.generate("a", GREEDY)
+                log.seek(0)
+                self.assertIn(words, log.read())
 
 
 class Asynchronous(unittest.IsolatedAsyncioTestCase):
