@@ -53,10 +53,10 @@ struct ExpertNames {
 // Files of a family use the family's own names, or the common ones.
 ExpertNames find_names(const WeightSource& source, const Naming& naming,
                        const std::string& module) {
-  const ExpertNames own{.module = module,
-                        .gate = naming.expert_gate,
-                        .up = naming.expert_up,
-                        .down = naming.expert_down};
+  ExpertNames own{.module = module,
+                  .gate = naming.expert_gate,
+                  .up = naming.expert_up,
+                  .down = naming.expert_down};
   if (source.has_module(own.of(0, own.gate))) return own;
   ExpertNames common{.module = module, .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
   common.by_projection = !source.has_module(common.of(0, common.gate)) &&
