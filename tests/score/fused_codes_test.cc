@@ -1,4 +1,5 @@
-// Quantised experts that are fused over experts have the bits of the same experts apart.
+// Quantised experts that are fused over experts, or listed by projection, have the bits of the same
+// experts apart.
 
 #include <map>
 #include <string>
@@ -127,6 +128,37 @@ void write_fused(const fs::path& golden, const fs::path& folder, Names names) {
   fs::copy_file(golden / "config.json", folder / "config.json");
 }
 
+// The golden's checkpoint with experts.gate_proj.3 in place of experts.3.gate_proj.
+void write_by_projection(const fs::path& golden, const fs::path& folder) {
+  const auto checkpoint = tensor::Checkpoint::open(golden, "model").value();
+  std::vector<tensor::NamedTensor> tensors;
+  for (const auto& item : checkpoint.items()) {
+    const auto part = read_name(item.name());
+    tensors.push_back(
+        {part ? cat(part->experts, ".", part->projection, ".", part->expert, ".", part->part)
+              : item.name(),
+         item.tensor()});
+  }
+  tensor::write_checkpoint(folder, "model", tensors, UINT64_MAX).value();
+  fs::copy_file(golden / "config.json", folder / "config.json");
+}
+
+void expect_bits_of(const std::string& model, const fs::path& folder,
+                    const GoldenModel::Options& options) {
+  GoldenModel::Options of_other = options;
+  of_other.folder = folder;
+  GoldenModel golden(model, options);
+  GoldenModel other(model, of_other);
+  for (const json::Value& each : cases_of(golden.golden())) {
+    const std::vector<runner::ScoreLine> lines = golden.lines_of(each);
+    const auto wanted = golden.score(lines, std::vector(lines.size(), golden.mix_of(each)));
+    const auto got = other.score(lines, std::vector(lines.size(), other.mix_of(each)));
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      EXPECT_EQ(got[i].token_logprobs, wanted[i].token_logprobs)
+          << *at(each, "name").if_string() << ", " << options.ranks << " ranks";
+  }
+}
+
 struct Case {
   const char* model;
   Names names;
@@ -149,18 +181,16 @@ INSTANTIATE_TEST_SUITE_P(Goldens, FusedExperts,
 TEST_P(FusedExperts, HaveTheBitsOfExpertsApart) {
   const TemporaryFolder folder;
   write_fused(goldens_folder() / GetParam().model, folder.path(), GetParam().names);
-  for (const int ranks : {1, 3}) {
-    GoldenModel apart(GetParam().model, {.threads = 1, .ranks = ranks});
-    GoldenModel fused(GetParam().model, {.threads = 1, .folder = folder.path(), .ranks = ranks});
-    for (const json::Value& each : cases_of(apart.golden())) {
-      const std::vector<runner::ScoreLine> lines = apart.lines_of(each);
-      const auto wanted = apart.score(lines, std::vector(lines.size(), apart.mix_of(each)));
-      const auto got = fused.score(lines, std::vector(lines.size(), fused.mix_of(each)));
-      for (std::size_t i = 0; i < lines.size(); ++i)
-        EXPECT_EQ(got[i].token_logprobs, wanted[i].token_logprobs)
-            << *at(each, "name").if_string() << ", " << ranks << " ranks";
-    }
-  }
+  for (const int ranks : {1, 3})
+    expect_bits_of(GetParam().model, folder.path(), {.threads = 1, .ranks = ranks});
+}
+
+TEST(ListedExperts, HaveTheBitsOfExpertsApart) {
+  const TemporaryFolder folder;
+  write_by_projection(goldens_folder() / "qwen3_moe_nvfp4", folder.path());
+  for (const int groups : {1, 2})
+    expect_bits_of("qwen3_moe_nvfp4", folder.path(),
+                   {.threads = 1, .ranks = groups, .expert_groups = groups});
 }
 
 // Blocks of 32 rows hold rows of gate and of up where those have 48.

@@ -658,6 +658,7 @@ _BY_MODEL: dict[str, Callable[[ModelSpec], list[Entry]]] = {
     "glm4_moe_lite": _glm4_moe_lite,
     "kimi_k25": _kimi_k25,
     "qwen3_vl_moe": _qwen3_vl_moe,
+    "qwen3_vl_moe_fp8": _small,
     "qwen3_5_moe": _qwen3_5_moe,
     "qwen3_5_moe_text": _qwen3_5_moe_text,
     "qwen3_5": _qwen3_5,

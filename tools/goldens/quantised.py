@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from .methods.scheme import Parts, Rounding, Scheme
+from .spec import ModelSpec
 
 WEIGHTS = "model.safetensors"
 
@@ -23,19 +24,17 @@ def common_name(module: str) -> str:
     return re.sub(r"(\.experts\.\d+\.)(w[123])$", lambda match: match[1] + _LEAVES[match[2]], module)
 
 
-def store(
-    scheme: Scheme, plain: Path, folder: Path, ranges: dict[str, Range], *, in_text: bool
-) -> dict[str, Rounding]:
+def store(scheme: Scheme, spec: ModelSpec, plain: Path, folder: Path, ranges: dict[str, Range]) -> dict[str, Rounding]:
     """Writes the checkpoint of `plain` quantised into `folder`; `plain` becomes what that means.
 
-    `ranges` are of modules' inputs, where the scheme has static ones; `in_text`: the text model's part of a wrapper's
-    configuration says how weights are stored. Answers with how inputs are rounded; both by
+    `ranges` are of modules' inputs, where the scheme has static ones. Answers with how inputs are rounded; both by
     common names.
     """
     stored: Parts = {}
     meant: Parts = {}
     roundings: dict[str, Rounding] = {}
-    for name, tensor in load_file(plain / WEIGHTS).items():
+    tensors = load_file(plain / WEIGHTS)
+    for name, tensor in (_apart(tensors) if spec.quantised_apart else tensors).items():
         module = name.removesuffix(".weight")
         parts = scheme.pack(module, tensor.float()) if scheme.takes(name, tensor) else None
         if parts is None:
@@ -51,10 +50,42 @@ def store(
         rounding = scheme.rounding(module, parts)
         if rounding is not None:
             roundings[common_name(module)] = rounding
-    save_file(meant, plain / WEIGHTS, metadata={"format": "pt"})
+    save_file(_together(meant) if spec.quantised_apart else meant, plain / WEIGHTS, metadata={"format": "pt"})
     save_file(dict(sorted(stored.items())), folder / WEIGHTS, metadata={"format": "pt"})
-    _write_configs(scheme, plain, folder, in_text)
+    _write_configs(scheme, plain, folder, spec.quantised_in_text)
     return roundings
+
+
+def _apart(tensors: Parts) -> Parts:
+    """Fused experts [E, out, in], gate above up, one by one."""
+    single: Parts = {}
+    for name, tensor in tensors.items():
+        path, found, projection = name.partition(".mlp.experts.")
+        halves = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
+        if not found:
+            single[name] = tensor
+            continue
+        for e, expert in enumerate(tensor):
+            for leaf, part in zip(halves[projection], expert.chunk(len(halves[projection])), strict=True):
+                single[f"{path}.mlp.experts.{e}.{leaf}.weight"] = part.contiguous()
+    return single
+
+
+def _together(tensors: Parts) -> Parts:
+    """The same, fused again."""
+    fused = {name: tensor for name, tensor in tensors.items() if ".mlp.experts." not in name}
+    for name, tensor in tensors.items():
+        path, found, leaf = name.partition(".mlp.experts.0.")
+        if not found or leaf == "up_proj.weight":
+            continue
+        count = sum(f"{path}.mlp.experts.{e}.{leaf}" in tensors for e in range(len(tensors)))
+        experts = [tensors[f"{path}.mlp.experts.{e}.{leaf}"] for e in range(count)]
+        if leaf == "gate_proj.weight":
+            ups = [tensors[f"{path}.mlp.experts.{e}.up_proj.weight"] for e in range(count)]
+            experts = [torch.cat(both) for both in zip(experts, ups, strict=True)]
+        projection = "gate_up_proj" if leaf == "gate_proj.weight" else "down_proj"
+        fused[f"{path}.mlp.experts.{projection}"] = torch.stack(experts)
+    return fused
 
 
 def _write_configs(scheme: Scheme, plain: Path, folder: Path, in_text: bool) -> None:

@@ -38,6 +38,7 @@ class ModelSpec:
     # All tensors as releases call and lay them, of those that transformers writes.
     as_released: Callable[[Tensors], Tensors] | None = None
     quantised_in_text: bool = False  # the quantization_config stands in the text model's part of config.json
+    quantised_apart: bool = False  # experts are quantised one by one, where transformers has them fused
     float32: tuple[str, ...] = ()  # ends of names that are stored in F32 among the others of `dtype`
     exact_float32: bool = False  # with values that `dtype` does not hold
     # Tensors that only lie in the file, and that nothing computes with.

@@ -144,9 +144,7 @@ class Maker:
 
     def _quantise(self, scheme: Scheme) -> None:
         ranges = rounded.ranges(self.spec, self.plain) if scheme.static_inputs else {}
-        self.roundings = quantised.store(
-            scheme, self.plain, self.folder, ranges, in_text=self.spec.quantised_in_text
-        )
+        self.roundings = quantised.store(scheme, self.spec, self.plain, self.folder, ranges)
 
     def _round_inputs(self) -> dict[str, Any]:
         """The lines with quantised activations, and what golden.json says of them."""

@@ -8,6 +8,7 @@ import torch
 from .configs import DEEPSEEK, MLA_QA, qwen3_moe, yarn
 from .delta_models import vision
 from .methods.compressed_tensors import PackedIntegers
+from .methods.fp8 import Fp8Blocks
 from .spec import ModelSpec, Tensors
 
 
@@ -50,6 +51,17 @@ _KIMI_VISION: dict[str, Any] = {
 }
 
 _MROPE: dict[str, Any] = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [4, 3, 3]}
+
+
+# Weights of the chosen are renormalised, whatever the config says.
+_QWEN_RELEASED: dict[str, Any] = {
+    "num_local_experts": None,
+    "num_experts": 5,
+    "norm_topk_prob": False,
+    "rope_parameters": None,
+    "rope_theta": 50000.0,
+    "rope_scaling": _MROPE,
+}
 
 
 def _without(settings: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -111,15 +123,25 @@ WRAPPED = [
         fused=True,
         experts=5,
         wrapper={"tie_word_embeddings": False, "vision_config": vision(72, 8) | {"deepstack_visual_indexes": [0]}},
-        # Weights of the chosen are renormalised, whatever this says.
-        config_as_released={
-            "num_local_experts": None,
-            "num_experts": 5,
-            "norm_topk_prob": False,
-            "rope_parameters": None,
-            "rope_theta": 50000.0,
-            "rope_scaling": _MROPE,
-        },
+        config_as_released=_QWEN_RELEASED,
         as_released=_transposed_experts,
+    ),
+    ModelSpec(
+        # As Qwen's own releases in FP8, whose experts are apart. Blocks have edges.
+        "qwen3_vl_moe_fp8",
+        "qwen3_vl_moe",
+        qwen3_moe(
+            hidden_size=40, num_hidden_layers=1, num_key_value_heads=1, moe_intermediate_size=28, mlp_only_layers=[]
+        )
+        | {"rope_parameters": _MROPE | {"rope_theta": 50000.0}},
+        experts=5,
+        wrapper={"tie_word_embeddings": False, "vision_config": vision(40, 8) | {"deepstack_visual_indexes": [0]}},
+        config_as_released=_QWEN_RELEASED,
+        quantised=Fp8Blocks(
+            block=(16, 16),
+            scales=torch.bfloat16,
+            listed=("lm_head", "model.language_model.layers.0.mlp.gate", "model.visual.merger.linear_fc1"),
+        ),
+        quantised_apart=True,
     ),
 ]

@@ -38,33 +38,56 @@ Result<quant::Weight> part_of(Result<quant::Weight> whole, const Cut& cut,
   return cut_weight(*whole, cut, module, source.memory().host, source.has_input_order(module));
 }
 
+// How files call the modules of single experts.
+struct ExpertNames {
+  std::string module;
+  std::string_view gate, up, down;
+  bool by_projection = false;  // gate_proj.3 instead of 3.gate_proj, as ModelOpt exports Qwen3-VL
+
+  std::string of(std::int64_t expert, std::string_view projection) const {
+    return by_projection ? cat(module, ".experts.", projection, ".", expert)
+                         : cat(module, ".experts.", expert, ".", projection);
+  }
+};
+
+// Files of a family use the family's own names, or the common ones.
+ExpertNames find_names(const WeightSource& source, const Naming& naming,
+                       const std::string& module) {
+  ExpertNames own{.module = module,
+                  .gate = naming.expert_gate,
+                  .up = naming.expert_up,
+                  .down = naming.expert_down};
+  if (source.has_module(own.of(0, own.gate))) return own;
+  ExpertNames common{.module = module, .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
+  common.by_projection = !source.has_module(common.of(0, common.gate)) &&
+                         source.has_module(cat(module, ".experts.", common.gate, ".0"));
+  return common;
+}
+
 Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& config,
                                            const std::string& module) {
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
-  // Files of this family use the family's own names, or the common ones.
-  const bool own_names = source.has_module(cat(module, ".experts.0.", config.naming.expert_gate));
-  const std::string_view gate = own_names ? config.naming.expert_gate : "gate_proj";
-  const std::string_view up = own_names ? config.naming.expert_up : "up_proj";
-  const std::string_view down = own_names ? config.naming.expert_down : "down_proj";
+  const ExpertNames names = find_names(source, config.naming, module);
   const auto [rows, columns] = parts_of(source.memory().shard);
   const dist::Range own = own_experts(source.memory().shard, config);
   moe::ExpertWeights experts;
   for (std::int64_t e = 0; e < config.moe.router.experts; ++e) {
-    const std::string expert = cat(module, ".experts.", e, ".");
+    const std::string gate = names.of(e, names.gate);
+    const std::string up = names.of(e, names.up);
+    const std::string down = names.of(e, names.down);
     if (!own.contains(e)) {
       // All ranks exchange the same of their experts' inputs.
-      if (!source.round_inputs_alike(cat(module, ".experts.", own.begin, ".", down),
-                                     cat(expert, down)))
+      if (!source.round_inputs_alike(names.of(own.begin, names.down), down))
         return Error(ErrorCode::unsupported,
-                     "its inputs are not rounded as those of another rank's experts",
-                     cat(expert, down), "quantise the experts of a layer alike");
-      source.leave_to_others(expert);
+                     "its inputs are not rounded as those of another rank's experts", down,
+                     "quantise the experts of a layer alike");
+      for (const std::string& other : {gate, up, down}) source.leave_to_others(other + ".");
       continue;
     }
-    MOTLEY_TRY(PartOfWeight gate_part, source.matrix(cat(expert, gate), {width, hidden}, rows));
-    MOTLEY_TRY(PartOfWeight up_part, source.matrix(cat(expert, up), {width, hidden}, rows));
-    MOTLEY_TRY(PartOfWeight down_part, source.matrix(cat(expert, down), {hidden, width}, columns));
+    MOTLEY_TRY(PartOfWeight gate_part, source.matrix(gate, {width, hidden}, rows));
+    MOTLEY_TRY(PartOfWeight up_part, source.matrix(up, {width, hidden}, rows));
+    MOTLEY_TRY(PartOfWeight down_part, source.matrix(down, {hidden, width}, columns));
     experts.gate.push_back(std::move(gate_part.own));
     experts.up.push_back(std::move(up_part.own));
     experts.down.push_back(std::move(down_part.own));
