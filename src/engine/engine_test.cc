@@ -121,7 +121,7 @@ TEST(Engine, ServesBaseAndAdapters) {
 }
 
 // Its only step waits until it is released.
-class StuckExecutor final : public FakeExecutor {
+class StuckExecutor : public FakeExecutor {
  public:
   using FakeExecutor::FakeExecutor;
 
@@ -175,6 +175,51 @@ TEST(Engine, AStuckStepIsLoggedWithItsContentsAndReportedUntilItEnds) {
   }
   EXPECT_EQ(watchdog.stalls()[static_cast<std::size_t>(Watchdog::Work::step)], 1);
   log::configure({});
+}
+
+// What it computes is not finite, and it keeps a step's adapters until it is asked.
+class OverflowingExecutor final : public StuckExecutor {
+ public:
+  using StuckExecutor::StuckExecutor;
+
+  Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
+                    FunctionRef<void()> meanwhile) override {
+    MOTLEY_TRY_VOID(StuckExecutor::step(chunks, outputs, meanwhile));
+    for (ChunkOutput& output : outputs) {
+      for (Draw& draw : output.draws) draw.token = kernels::logits_not_finite;
+    }
+    keeps_adapters = true;
+    return {};
+  }
+  Result<void> release_adapters() override {
+    keeps_adapters = false;
+    return {};
+  }
+  std::atomic<bool> keeps_adapters = false;
+};
+
+// The request's end leaves no work, and no step follows.
+TEST(Engine, KeepsNoAdaptersOfALastStepThatFailed) {
+  OverflowingExecutor executor(WorldOptions{}.limits);
+  FakeStore store(8);
+  FakeSamplers samplers;
+  SteadyClock clock;
+  const auto engine = Engine::create(
+      {.executor = &executor, .samplers = &samplers, .adapters = &store, .clock = &clock},
+      {.validate = true});
+  const auto sink = std::make_shared<WaitingSink>();
+  const Request request{.tokens = prompt(7), .max_tokens = 1};
+  ASSERT_TRUE(engine->submit(request, sink).ok());
+  executor.begun.wait("the step begins");
+  std::thread ending([&] { engine->shutdown(Engine::Drain::finish); });
+  const auto is_ending = [&] {
+    const auto refused = engine->submit(request, std::make_shared<WaitingSink>());
+    return !refused.ok() && refused.error().code() == ErrorCode::unavailable;
+  };
+  while (!is_ending()) std::this_thread::yield();
+  executor.may_end.set();
+  ending.join();
+  EXPECT_FALSE(executor.keeps_adapters);
 }
 
 TEST(Engine, RefusesWhatIsOutOfRangeByItsField) {

@@ -55,7 +55,11 @@ void EngineThread::run() {
     scheduler_.fail_all(ran.error());
     idle = taken_.empty();
   }
-  // A request that fails in the last step leaves no work, so no later step publishes.
+  // A request that fails in the last step leaves no work, so no later step rests or publishes.
+  if (!dead_) {
+    std::ignore =
+        within_memory([this] { std::ignore = collaborators_.executor->release_adapters(); });
+  }
   std::ignore = within_memory([this] { publish(true); });
   if (!within_memory([this] { give_up(stopping_error()); }).ok()) give_up(out_of_memory_error());
   collaborators_.adapters->set_wake({});
