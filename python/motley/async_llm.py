@@ -13,7 +13,7 @@ from .adapters import AdapterSource, adapter_body, is_path
 from .address import Address
 from .answers import read_answer, read_choice, read_score
 from .client import Client, adapter_path
-from .errors import MotleyError, StartError
+from .errors import MotleyError, RequestError, StartError
 from .in_order import in_order
 from .prompts import (Adapter, Conversation, Prompt, ReadPrompt, adapter_fields, one_each, read_conversations, read_prompt,
                       read_prompts)
@@ -24,6 +24,7 @@ from .server_process import ServerProcess
 GENERATE = "/inference/v1/generate"
 CHAT = "/v1/chat/completions"
 LOOK_SECONDS = 0.02  # between two looks whether a server is ready
+END_SECONDS = 5.0  # in which a server ends whose connections have broken off
 
 
 class AsyncLLM:
@@ -187,7 +188,9 @@ class AsyncLLM:
         try:
             return await in_order(calls, self._connections)
         except MotleyError as error:
-            ended = None if self._server is None else await asyncio.to_thread(self._server.describe_end)
+            if self._server is None or isinstance(error, RequestError):
+                raise
+            ended = await asyncio.to_thread(self._server.describe_end, END_SECONDS)
             if ended is None:
                 raise
             raise MotleyError(ended) from error

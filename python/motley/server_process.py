@@ -86,10 +86,11 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def describe_end(self) -> str | None:
-        """Why the server has ended, in its words; None: it has not."""
-        status = self._process.poll()
-        if status is None:
+    def describe_end(self, patience: float = 0.0) -> str | None:
+        """Why the server has ended, in its words; None: it has not, within so many seconds."""
+        try:
+            status = self._process.wait(patience)
+        except subprocess.TimeoutExpired:
             return None
         self._reader.join(LOG_SECONDS)
         said = [line for line in self._lines if line.startswith("motley: ")]

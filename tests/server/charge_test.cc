@@ -92,8 +92,11 @@ class Charges : public testing::TestWithParam<Field> {
     for (std::size_t prompt = 0; prompt < plan.requests.size(); ++prompt) {
       const engine::Request& request = plan.requests[prompt];
       const auto tokens = static_cast<std::int64_t>(request.tokens.size());
-      const auto width = static_cast<std::size_t>(request.sampling.top_logprobs);
+      const engine::SamplingParams& sampling = request.sampling;
+      const std::size_t width = sampling.alternatives();
       const std::vector<engine::TopLogprob> top(width, {.token = 100, .logprob = -1});
+      const bool named = sampling.ranks && !sampling.logprob_tokens.empty();
+      const std::vector<std::int32_t> top_ranks(named ? width : 0, 1);
       transcript.take({.request = prompt, .event = engine::StartEvent{.prompt_tokens = tokens}});
       if (request.prompt_logprobs && tokens > 1) transcript.take(scores(prompt, request));
       const auto route = [&](std::optional<int> choice, std::int64_t count) {
@@ -112,8 +115,9 @@ class Charges : public testing::TestWithParam<Field> {
                {prompt, engine::TokenEvent{.choice = choice,
                                            .id = 100 + static_cast<std::int32_t>(i % 50),
                                            .logprob = -1,
-                                           .rank = request.sampling.ranks ? 1 : 0,
-                                           .top = top}});
+                                           .rank = sampling.ranks ? 1 : 0,
+                                           .top = top,
+                                           .top_ranks = top_ranks}});
         }
         keep(plan, transcript,
              {.request = prompt,

@@ -47,7 +47,10 @@ test::FakeBase open_base(const fs::path& model) {
   test::FakeBase base;
   const json::Object config = read_json(model / "config.json");
   const auto checkpoint = tensor::Checkpoint::open(model, "model").value();
-  const bool gpt_oss = text_of(config, "model_type") == "gpt_oss";
+  const std::string type = text_of(config, "model_type");
+  const bool gpt_oss = type == "gpt_oss";
+  // Only as it is released: PEFT's factors are those of [out, in].
+  const bool inputs_first = gpt_oss || type == "qwen3_vl_moe";
   base.transposed = gpt_oss;
   base.interleaved = gpt_oss;
   const json::Value* tied = config.find("tie_word_embeddings");
@@ -69,8 +72,8 @@ test::FakeBase open_base(const fs::path& model) {
       // DoRA is never on experts, so the shapes are enough.
       const auto layer = static_cast<std::int32_t>(
           std::stol(item.name().substr(item.name().find(".layers.") + 8)));
-      const auto in = view.dim(gpt_oss ? 1 : 2);
-      const auto out = view.dim(gpt_oss ? 2 : 1);
+      const auto in = view.dim(inputs_first ? 1 : 2);
+      const auto out = view.dim(inputs_first ? 2 : 1);
       const int last = static_cast<int>(view.dim(0)) - 1;
       if (item.name().ends_with("gate_up_proj")) {
         add({layer, Projection::expert_gate}, in, out / 2, last, {});
