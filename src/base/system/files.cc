@@ -252,7 +252,7 @@ Result<MappedFile> OpenFile::load() const {
   return opened;
 }
 
-// By several threads: one clears fresh pages and copies into them at 2 GB per second.
+// By several threads: to clear fresh pages takes one far longer than to copy into them.
 Result<void> OpenFile::read_whole(std::span<char> data) const {
   constexpr std::size_t piece = std::size_t{16} << 20;
   std::vector<Result<std::size_t>> got((data.size() + piece - 1) / piece, std::size_t{0});
